@@ -1,0 +1,1 @@
+//! Raw bindings to librdmacm and libibverbs.

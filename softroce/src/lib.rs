@@ -1,0 +1,1 @@
+//! A micro-VM with soft-RoCE devices.
