@@ -1,0 +1,325 @@
+//! `cargo xtask test`: every test of the workspace, each where it can run, in one sum.
+//!
+//! What needs nothing special runs on the machine, by `cargo test`. Of the ignored tests, those of `softroce` and of
+//! this program boot virtual machines of their own, so they run on the machine too; those in rdmacm's test programs
+//! `device_*` run beside an RDMA device: in the micro-VM, all in one boot, or with `--device` on the machine's own.
+//! Before anything runs, the programs are asked for the list of their tests, so that one which got lost on the way
+//! (a crash, a guest that died) counts as failed and not as nothing.
+
+use std::{
+    io, iter,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail};
+use softroce::{Stdio as VmStdio, Vm};
+
+use crate::{
+    cargo::{self, Executable},
+    ignored, setup,
+    sum::{Ran, Sum},
+    tally::{self, Counting},
+};
+
+/// Run all tests: on this machine what can run here, beside an RDMA device what needs one
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Only tests whose names contain one of these
+    filters: Vec<String>,
+    /// Use this machine's own RDMA device instead of one in a micro-VM
+    #[arg(long, conflicts_with = "no_vm")]
+    device: bool,
+    /// Leave out what needs an RDMA device or boots a virtual machine
+    #[arg(long)]
+    no_vm: bool,
+    /// Install what is missing, with sudo if need be
+    #[arg(long)]
+    install: bool,
+    /// How many device tests run at once
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    threads: usize,
+}
+
+impl Args {
+    /// All tests, in the micro-VM those that need a device.
+    pub(crate) fn all(install: bool) -> Self {
+        Self {
+            filters: Vec::new(),
+            device: false,
+            no_vm: false,
+            install,
+            threads: 1,
+        }
+    }
+}
+
+/// What one program with ignored tests may take, in seconds.
+const PROGRAM_LIMIT: u64 = 300;
+/// What the virtual machine may take beyond its programs' own limits.
+const BOOT_LIMIT: u64 = 60;
+
+/// Runs the tests and prints the sum as the last line.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    setup::ensure(
+        &setup::test_needs(args.no_vm, args.device),
+        setup::consent(args.install),
+    )?;
+    let built = cargo::build(&["test", "--workspace", "--no-run"])?;
+    let (booting, device) = if args.no_vm {
+        Default::default()
+    } else {
+        choose(&built, args)?
+    };
+    if !args.no_vm && device.programs.is_empty() && args.filters.is_empty() {
+        bail!("no device test was found: rdmacm has no test program device_* with an ignored test");
+    }
+
+    let mut sum = Sum::default();
+    sum.add("cargo test", on_the_machine(&args.filters)?, None);
+    if !booting.programs.is_empty() {
+        sum.add(
+            "the tests that boot a virtual machine",
+            beside(&booting, args, Place::Machine)?,
+            Some(booting.tests),
+        );
+    }
+    if !device.programs.is_empty() {
+        let place = if args.device {
+            Place::OwnDevice
+        } else {
+            Place::Vm
+        };
+        sum.add(
+            "the device tests",
+            beside(&device, args, place)?,
+            Some(device.tests),
+        );
+    }
+    if sum.tally.ran() == 0 {
+        sum.faults
+            .push("no test ran: no test has such a name".to_owned());
+    }
+    for fault in &sum.faults {
+        eprintln!("error: {fault}");
+    }
+    println!("{}", sum.line());
+    Ok(if sum.good() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Test programs that have ignored tests to run.
+#[derive(Debug, Default)]
+struct Group {
+    programs: Vec<PathBuf>,
+    dir: PathBuf,
+    tests: usize,
+}
+
+impl Group {
+    fn add(&mut self, program: &Executable, filters: &[String]) -> Result<()> {
+        let tests = count_ignored(program, filters)?;
+        if tests > 0 {
+            self.programs.push(program.path.clone());
+            program.package_dir().clone_into(&mut self.dir);
+            self.tests += tests;
+        }
+        Ok(())
+    }
+}
+
+/// Where test programs run.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    Machine,
+    OwnDevice,
+    Vm,
+}
+
+/// Picks the programs whose ignored tests run here: those that boot virtual machines themselves, and those that need a
+/// device. With `--device` nothing boots.
+fn choose(built: &[Executable], args: &Args) -> Result<(Group, Group)> {
+    let workspace = setup::workspace();
+    let (mut booting, mut device) = (Group::default(), Group::default());
+    for program in built.iter().filter(|program| program.is_test) {
+        match role(program, &workspace) {
+            Role::Boots if !args.device => booting.add(program, &args.filters)?,
+            Role::Device => device.add(program, &args.filters)?,
+            Role::Boots | Role::Plain => {}
+        }
+    }
+    Ok((booting, device))
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Role {
+    /// Its ignored tests boot virtual machines.
+    Boots,
+    /// Its ignored tests need an RDMA device.
+    Device,
+    /// Its ignored tests are nobody's business.
+    Plain,
+}
+
+fn role(program: &Executable, workspace: &Path) -> Role {
+    let Ok(dir) = program.package_dir().strip_prefix(workspace) else {
+        return Role::Plain;
+    };
+    match dir.to_str() {
+        Some("") if program.kind == "test" && program.name.starts_with("device_") => Role::Device,
+        Some("softroce" | "xtask") => Role::Boots,
+        _ => Role::Plain,
+    }
+}
+
+/// Asks a test program how many ignored tests it would run.
+fn count_ignored(program: &Executable, filters: &[String]) -> Result<usize> {
+    let output = Command::new(&program.path)
+        .args(["--ignored", "--list"])
+        .args(filters)
+        .current_dir(program.package_dir())
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("cannot start {}", program.path.display()))?;
+    if !output.status.success() {
+        bail!(
+            "{} does not list its tests ({})",
+            program.path.display(),
+            output.status
+        );
+    }
+    Ok(listed(&String::from_utf8_lossy(&output.stdout)))
+}
+
+fn listed(list: &str) -> usize {
+    list.lines().filter(|line| line.ends_with(": test")).count()
+}
+
+/// Runs everything that is not ignored.
+fn on_the_machine(filters: &[String]) -> Result<Ran> {
+    counted(
+        cargo::command()
+            .args(["test", "--workspace", "--no-fail-fast", "--"])
+            .args(filters),
+    )
+}
+
+/// Runs the ignored tests of a group's programs, by this program's hidden command.
+fn beside(group: &Group, args: &Args, place: Place) -> Result<Ran> {
+    let program = setup::this_program()?;
+    let line = ignored::Args {
+        dir: group.dir.clone(),
+        threads: args.threads,
+        limit: PROGRAM_LIMIT,
+        filter: args.filters.clone(),
+        programs: group.programs.clone(),
+    };
+    println!("\n     Running {} tests {}", group.tests, place.words());
+    if matches!(place, Place::Machine) {
+        return counted(Command::new(program).args(line.to_command_line()));
+    }
+
+    let mut vm = Vm::new()
+        .own_device(matches!(place, Place::OwnDevice))
+        .consent(setup::consent(args.install));
+    if matches!(place, Place::Vm) {
+        let programs = u64::try_from(group.programs.len()).unwrap_or(u64::MAX);
+        vm = vm.time_limit(Duration::from_secs(
+            PROGRAM_LIMIT
+                .saturating_mul(programs)
+                .saturating_add(BOOT_LIMIT),
+        ));
+    }
+    let counting = Counting::new(io::stdout());
+    let tally = counting.tally();
+    let argv = iter::once(program.into_os_string()).chain(line.to_command_line());
+    let failure = match vm.run_with(argv, VmStdio::to(counting, io::stderr())) {
+        Ok(outcome) if outcome.code == 0 => None,
+        Ok(outcome) => Some(format!("status {}", outcome.code)),
+        // The tests before these have run, so their sum is still wanted.
+        Err(error) => Some(error.to_string()),
+    };
+    Ok(Ran {
+        tally: tally::read(&tally),
+        failure,
+    })
+}
+
+/// Runs a command on the machine, and sums up what it says.
+fn counted(command: &mut Command) -> Result<Ran> {
+    let name = command.get_program().to_owned();
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot start {}", name.display()))?;
+    let Some(mut stdout) = child.stdout.take() else {
+        bail!("{} has no standard output", name.display())
+    };
+    let mut counting = Counting::new(io::stdout());
+    let tally = counting.tally();
+    io::copy(&mut stdout, &mut counting)
+        .with_context(|| format!("cannot pass on what {} says", name.display()))?;
+    let status = child
+        .wait()
+        .with_context(|| format!("cannot wait for {}", name.display()))?;
+    Ok(Ran {
+        tally: tally::read(&tally),
+        failure: (!status.success()).then(|| status.to_string()),
+    })
+}
+
+impl Place {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Machine => "that boot virtual machines",
+            Self::OwnDevice => "on this machine's own RDMA device",
+            Self::Vm => "in the micro-VM, in one boot",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program(manifest: &str, kind: &str, name: &str) -> Executable {
+        Executable {
+            name: name.into(),
+            kind: kind.into(),
+            manifest: manifest.into(),
+            path: format!("/t/{name}-0123").into(),
+            is_test: true,
+        }
+    }
+
+    #[test]
+    fn ignored_tests_run_where_their_program_says() {
+        let role = |manifest, kind, name| role(&program(manifest, kind, name), Path::new("/w"));
+        assert_eq!(role("/w/Cargo.toml", "test", "device_accept"), Role::Device);
+        assert_eq!(role("/w/Cargo.toml", "test", "no_device"), Role::Plain);
+        assert_eq!(role("/w/Cargo.toml", "example", "device_list"), Role::Plain);
+        assert_eq!(role("/w/softroce/Cargo.toml", "test", "boot"), Role::Boots);
+        assert_eq!(
+            role("/w/rdma-sys/Cargo.toml", "test", "device_layout"),
+            Role::Plain
+        );
+        assert_eq!(
+            role("/elsewhere/Cargo.toml", "test", "device_accept"),
+            Role::Plain
+        );
+    }
+
+    #[test]
+    fn only_tests_are_counted_in_a_list() {
+        assert_eq!(
+            listed("a::b: test\nc: test\nd: benchmark\n\n2 tests, 1 benchmarks\n"),
+            2
+        );
+        assert_eq!(listed("0 tests, 0 benchmarks\n"), 0);
+    }
+}
