@@ -22,8 +22,8 @@ const VM: &[Need] = &[Need::Qemu];
 /// The programs of others that the device tests talk to.
 const PEERS: &[Need] = &[Need::RdmacmUtils, Need::IbverbsUtils];
 
-/// Making the bindings.
-pub(crate) const BINDINGS: &[Need] = &[Need::Libclang, Need::LibcHeaders];
+/// Making the bindings. The headers, the C library's among them, are in the repository.
+pub(crate) const BINDINGS: &[Need] = &[Need::Libclang];
 
 /// What `cargo xtask demo` needs.
 pub(crate) fn demo_needs(own_device: bool) -> Vec<Need> {
