@@ -5,8 +5,7 @@ use bindgen::callbacks::{DeriveTrait, ImplementsTrait, ParseCallbacks};
 use bindgen::{Builder, EnumVariation, RustEdition, RustTarget};
 
 /// Types that the `libc` crate has: they differ between systems, and its definitions are right on each of them.
-const FROM_LIBC: &str =
-    "sockaddr.*|in_addr.*|in6_addr.*|socklen_t|pthread_.*|__pthread.*|__atomic_wide_counter.*|timespec|.*time_t|.*ssize_t";
+const FROM_LIBC: &str = "sockaddr.*|in_addr.*|in6_addr.*|socklen_t|pthread_.*|__pthread.*|__atomic_wide_counter.*|timespec|.*time_t|.*ssize_t";
 
 /// The same, as they are imported.
 const USE_LIBC: &str = "use libc::{
@@ -134,7 +133,11 @@ const OWNED: &[&str] = &[
 struct LibcTypes;
 
 impl ParseCallbacks for LibcTypes {
-    fn blocklisted_type_implements_trait(&self, name: &str, derive: DeriveTrait) -> Option<ImplementsTrait> {
+    fn blocklisted_type_implements_trait(
+        &self,
+        name: &str,
+        derive: DeriveTrait,
+    ) -> Option<ImplementsTrait> {
         // Otherwise the unions of sockaddrs in `rdma_addr` would become structs with markers.
         let from_libc = name.contains("sockaddr") || name.contains("timespec");
         (from_libc && derive == DeriveTrait::Copy).then_some(ImplementsTrait::Yes)
@@ -145,7 +148,9 @@ impl ParseCallbacks for LibcTypes {
 pub fn builder() -> Builder {
     let mut builder = bindgen::builder()
         .allowlist_function("rdma_.*|_?ibv_.*|mult_to_ibv_rate|mbps_to_ibv_rate")
-        .allowlist_type("rdma_.*|_?ibv_.*|verbs_context|ib_uverbs_advise_mr_.*|ib_uverbs_access_flags")
+        .allowlist_type(
+            "rdma_.*|_?ibv_.*|verbs_context|ib_uverbs_advise_mr_.*|ib_uverbs_access_flags",
+        )
         .allowlist_var("IBV_.*|RDMA_.*|RAI_.*|IB_ROCE_.*|IB_GRH_.*")
         .blocklist_type(FROM_LIBC)
         .blocklist_type(BLOCKED_TYPES)
@@ -196,7 +201,10 @@ pub fn find_libclang() -> Result<(), String> {
 }
 
 /// The licence under which the headers' content is passed on.
-#[allow(dead_code, reason = "the build script writes into OUT_DIR, which nobody passes on")]
+#[allow(
+    dead_code,
+    reason = "the build script writes into OUT_DIR, which nobody passes on"
+)]
 pub const LICENSE: &str = "\
 Redistribution and use in source and binary forms, with or without modification, are permitted provided that the
 following conditions are met:

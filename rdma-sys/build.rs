@@ -8,10 +8,11 @@ use std::env;
 use std::path::Path;
 use std::process::ExitCode;
 
-
 /// The oldest rdma-core that works, as pkg-config has it: `1.<ABI level>.<version of rdma-core>`.
-const LIBRARIES: [(&str, &str, &str); 2] =
-    [("librdmacm", "rdmacm", "1.3.39"), ("libibverbs", "ibverbs", "1.14.39")];
+const LIBRARIES: [(&str, &str, &str); 2] = [
+    ("librdmacm", "rdmacm", "1.3.39"),
+    ("libibverbs", "ibverbs", "1.14.39"),
+];
 
 /// Where the libraries are, instead of asking pkg-config.
 const LIB_DIR: &str = "RDMA_CORE_LIB_DIR";
@@ -21,7 +22,11 @@ fn main() -> ExitCode {
     println!("cargo::rerun-if-env-changed={LIB_DIR}");
     println!("cargo::rerun-if-env-changed=DOCS_RS");
     // docs.rs has no rdma-core, and documentation is not linked.
-    let linked = if env::var_os("DOCS_RS").is_some() { Ok(()) } else { link() };
+    let linked = if env::var_os("DOCS_RS").is_some() {
+        Ok(())
+    } else {
+        link()
+    };
     match linked {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
@@ -35,7 +40,11 @@ fn link() -> Result<(), String> {
     let target_os = env::var("CARGO_CFG_TARGET_OS").unwrap_or_default();
     let target_env = env::var("CARGO_CFG_TARGET_ENV").unwrap_or_default();
     let target_feature = env::var("CARGO_CFG_TARGET_FEATURE").unwrap_or_default();
-    if target_env == "musl" && target_feature.split(',').any(|feature| feature == "crt-static") {
+    if target_env == "musl"
+        && target_feature
+            .split(',')
+            .any(|feature| feature == "crt-static")
+    {
         println!(
             "cargo::warning=librdmacm and libibverbs are shared libraries that load their drivers at run time: a static \
              program cannot use them. Build with RUSTFLAGS=\"-C target-feature=-crt-static\"."
@@ -73,7 +82,11 @@ fn link_from(folder: &Path) -> Result<(), String> {
     for (_, library, _) in LIBRARIES {
         let file = folder.join(format!("lib{library}.so"));
         if !file.exists() {
-            return Err(format!("{LIB_DIR} is set to {}, but there is no {}", folder.display(), file.display()));
+            return Err(format!(
+                "{LIB_DIR} is set to {}, but there is no {}",
+                folder.display(),
+                file.display()
+            ));
         }
         println!("cargo::rustc-link-lib={library}");
     }

@@ -1,4 +1,5 @@
 //! Raw bindings to librdmacm and libibverbs.
+#![expect(unsafe_code, reason = "everything here is C's")]
 
 #[allow(
     missing_docs,
@@ -6,7 +7,6 @@
     non_camel_case_types,
     non_snake_case,
     non_upper_case_globals,
-    unsafe_code,
     clippy::all,
     clippy::undocumented_unsafe_blocks,
     clippy::multiple_unsafe_ops_per_block,
@@ -15,5 +15,13 @@
 )]
 #[rustfmt::skip]
 mod bindings;
+#[allow(non_camel_case_types, reason = "C's names")]
+mod consts;
+mod inline;
+pub mod probe;
 
 pub use bindings::*;
+pub use consts::*;
+pub use inline::*;
+/// Types of the C library that the structures and functions here use.
+pub use libc::{sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
