@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 /// standard error.
 fn run_one(program: &Path, args: &Args) -> Result<bool> {
     let name = name_of(program);
-    println!("     Running {name}");
+    println!("\n     Running {name}");
     let mut child = Command::new(program)
         .args(["--ignored", "--test-threads", &args.threads.to_string()])
         .args(&args.filter)

@@ -104,7 +104,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     for fault in &sum.faults {
         eprintln!("error: {fault}");
     }
-    println!("{}", sum.line());
+    // A program that crashed may have left an unfinished line; this one must stand alone.
+    println!("\n{}", sum.line());
     Ok(if sum.good() {
         ExitCode::SUCCESS
     } else {
