@@ -83,7 +83,7 @@ fn start(side: Side, mut command: Command, said: &Sender<Said>) -> Result<Child>
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .with_context(|| format!("cannot start {}", command.get_program().display()))?;
+        .with_context(|| format!("cannot start {}", command.get_program().to_string_lossy()))?;
     if let Some(stdout) = child.stdout.take() {
         listen(side, stdout, said.clone());
     }

@@ -55,8 +55,6 @@ impl Args {
     }
 }
 
-/// What one program with ignored tests may take, in seconds.
-const PROGRAM_LIMIT: u64 = 300;
 /// What the virtual machine may take beyond its programs' own limits.
 const BOOT_LIMIT: u64 = 60;
 
@@ -67,35 +65,21 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         setup::consent(args.install),
     )?;
     let built = cargo::build(&["test", "--workspace", "--no-run"])?;
-    let (booting, device) = if args.no_vm {
-        Default::default()
+    let groups = if args.no_vm {
+        Vec::new()
     } else {
         choose(&built, args)?
     };
-    if !args.no_vm && device.programs.is_empty() && args.filters.is_empty() {
+    let device_tests = groups.iter().any(|group| group.place != Place::Machine);
+    if !args.no_vm && !device_tests && args.filters.is_empty() {
         bail!("no device test was found: rdmacm has no test program device_* with an ignored test");
     }
 
     let mut sum = Sum::default();
     sum.add("cargo test", on_the_machine(&args.filters)?, None);
-    if !booting.programs.is_empty() {
-        sum.add(
-            "the tests that boot a virtual machine",
-            beside(&booting, args, Place::Machine)?,
-            Some(booting.tests),
-        );
-    }
-    if !device.programs.is_empty() {
-        let place = if args.device {
-            Place::OwnDevice
-        } else {
-            Place::Vm
-        };
-        sum.add(
-            "the device tests",
-            beside(&device, args, place)?,
-            Some(device.tests),
-        );
+    for group in &groups {
+        let ran = group.run(args)?;
+        sum.add(group.place.name(), ran, Some(group.tests));
     }
     if sum.tally.ran() == 0 {
         sum.faults
@@ -113,47 +97,77 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-/// Test programs that have ignored tests to run.
-#[derive(Debug, Default)]
-struct Group {
-    programs: Vec<PathBuf>,
-    dir: PathBuf,
-    tests: usize,
+/// Where ignored tests run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// On the machine: they boot virtual machines of their own.
+    Machine,
+    /// On the machine, on its own RDMA device.
+    OwnDevice,
+    /// In the micro-VM.
+    Vm,
 }
 
-impl Group {
-    fn add(&mut self, program: &Executable, filters: &[String]) -> Result<()> {
-        let tests = count_ignored(program, filters)?;
-        if tests > 0 {
-            self.programs.push(program.path.clone());
-            program.package_dir().clone_into(&mut self.dir);
-            self.tests += tests;
+impl Place {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Machine => "the tests that boot virtual machines",
+            Self::OwnDevice => "the tests on this machine's own RDMA device",
+            Self::Vm => "the tests in the micro-VM",
         }
-        Ok(())
+    }
+
+    /// What one test program may take, in seconds.
+    fn program_limit(self) -> u64 {
+        match self {
+            // A boot takes 10 to 20 s under emulation, and some of these wait for one that hangs.
+            Self::Machine => 1200,
+            Self::OwnDevice | Self::Vm => 300,
+        }
     }
 }
 
-/// Where test programs run.
-#[derive(Debug, Clone, Copy)]
-enum Place {
-    Machine,
-    OwnDevice,
-    Vm,
+/// The test programs of one package that have ignored tests to run.
+#[derive(Debug)]
+struct Group {
+    place: Place,
+    dir: PathBuf,
+    programs: Vec<PathBuf>,
+    tests: usize,
 }
 
 /// Picks the programs whose ignored tests run here: those that boot virtual machines themselves, and those that need a
 /// device. With `--device` nothing boots.
-fn choose(built: &[Executable], args: &Args) -> Result<(Group, Group)> {
+fn choose(built: &[Executable], args: &Args) -> Result<Vec<Group>> {
     let workspace = setup::workspace();
-    let (mut booting, mut device) = (Group::default(), Group::default());
+    let mut groups: Vec<Group> = Vec::new();
     for program in built.iter().filter(|program| program.is_test) {
-        match role(program, &workspace) {
-            Role::Boots if !args.device => booting.add(program, &args.filters)?,
-            Role::Device => device.add(program, &args.filters)?,
-            Role::Boots | Role::Plain => {}
+        let place = match role(program, &workspace) {
+            Role::Device if args.device => Place::OwnDevice,
+            Role::Device => Place::Vm,
+            Role::Boots if !args.device => Place::Machine,
+            Role::Boots | Role::Plain => continue,
+        };
+        let tests = count_ignored(program, &args.filters)?;
+        if tests == 0 {
+            continue;
+        }
+        let dir = program.package_dir();
+        let known = |group: &&mut Group| group.place == place && group.dir == dir;
+        match groups.iter_mut().find(known) {
+            Some(group) => {
+                group.programs.push(program.path.clone());
+                group.tests += tests;
+            }
+            None => groups.push(Group {
+                place,
+                dir: dir.to_owned(),
+                programs: vec![program.path.clone()],
+                tests,
+            }),
         }
     }
-    Ok((booting, device))
+    Ok(groups)
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -209,79 +223,73 @@ fn on_the_machine(filters: &[String]) -> Result<Ran> {
     )
 }
 
-/// Runs the ignored tests of a group's programs, by this program's hidden command.
-fn beside(group: &Group, args: &Args, place: Place) -> Result<Ran> {
-    let program = setup::this_program()?;
-    let line = ignored::Args {
-        dir: group.dir.clone(),
-        threads: args.threads,
-        limit: PROGRAM_LIMIT,
-        filter: args.filters.clone(),
-        programs: group.programs.clone(),
-    };
-    println!("\n     Running {} tests {}", group.tests, place.words());
-    if matches!(place, Place::Machine) {
-        return counted(Command::new(program).args(line.to_command_line()));
-    }
+impl Group {
+    /// Runs the ignored tests of the programs, by this program's hidden command.
+    fn run(&self, args: &Args) -> Result<Ran> {
+        let program = setup::this_program()?;
+        let limit = self.place.program_limit();
+        let line = ignored::Args {
+            dir: self.dir.clone(),
+            threads: if self.place == Place::Machine {
+                1
+            } else {
+                args.threads
+            },
+            limit,
+            filter: args.filters.clone(),
+            programs: self.programs.clone(),
+        };
+        println!("\n     Running {}: {}", self.place.name(), self.tests);
+        if self.place == Place::Machine {
+            return counted(Command::new(program).args(line.to_command_line()));
+        }
 
-    let mut vm = Vm::new()
-        .own_device(matches!(place, Place::OwnDevice))
-        .consent(setup::consent(args.install));
-    if matches!(place, Place::Vm) {
-        let programs = u64::try_from(group.programs.len()).unwrap_or(u64::MAX);
-        vm = vm.time_limit(Duration::from_secs(
-            PROGRAM_LIMIT
-                .saturating_mul(programs)
-                .saturating_add(BOOT_LIMIT),
-        ));
+        let mut vm = Vm::new().consent(setup::consent(args.install));
+        if self.place == Place::OwnDevice {
+            vm = vm.own_device(true);
+        } else {
+            let programs = u64::try_from(self.programs.len()).unwrap_or(u64::MAX);
+            let limit = limit.saturating_mul(programs).saturating_add(BOOT_LIMIT);
+            vm = vm.time_limit(Duration::from_secs(limit));
+        }
+        let counting = Counting::new(io::stdout());
+        let tally = counting.tally();
+        let argv = iter::once(program.into_os_string()).chain(line.to_command_line());
+        let failure = match vm.run_with(argv, VmStdio::to(counting, io::stderr())) {
+            Ok(outcome) if outcome.code == 0 => None,
+            Ok(outcome) => Some(format!("status {}", outcome.code)),
+            // The tests before these have run, so their sum is still wanted.
+            Err(error) => Some(error.to_string()),
+        };
+        Ok(Ran {
+            tally: tally::read(&tally),
+            failure,
+        })
     }
-    let counting = Counting::new(io::stdout());
-    let tally = counting.tally();
-    let argv = iter::once(program.into_os_string()).chain(line.to_command_line());
-    let failure = match vm.run_with(argv, VmStdio::to(counting, io::stderr())) {
-        Ok(outcome) if outcome.code == 0 => None,
-        Ok(outcome) => Some(format!("status {}", outcome.code)),
-        // The tests before these have run, so their sum is still wanted.
-        Err(error) => Some(error.to_string()),
-    };
-    Ok(Ran {
-        tally: tally::read(&tally),
-        failure,
-    })
 }
 
 /// Runs a command on the machine, and sums up what it says.
 fn counted(command: &mut Command) -> Result<Ran> {
-    let name = command.get_program().to_owned();
+    let name = command.get_program().to_string_lossy().into_owned();
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .with_context(|| format!("cannot start {}", name.display()))?;
+        .with_context(|| format!("cannot start {name}"))?;
     let Some(mut stdout) = child.stdout.take() else {
-        bail!("{} has no standard output", name.display())
+        bail!("{name} has no standard output")
     };
     let mut counting = Counting::new(io::stdout());
     let tally = counting.tally();
     io::copy(&mut stdout, &mut counting)
-        .with_context(|| format!("cannot pass on what {} says", name.display()))?;
+        .with_context(|| format!("cannot pass on what {name} says"))?;
     let status = child
         .wait()
-        .with_context(|| format!("cannot wait for {}", name.display()))?;
+        .with_context(|| format!("cannot wait for {name}"))?;
     Ok(Ran {
         tally: tally::read(&tally),
         failure: (!status.success()).then(|| status.to_string()),
     })
-}
-
-impl Place {
-    fn words(self) -> &'static str {
-        match self {
-            Self::Machine => "that boot virtual machines",
-            Self::OwnDevice => "on this machine's own RDMA device",
-            Self::Vm => "in the micro-VM, in one boot",
-        }
-    }
 }
 
 #[cfg(test)]
