@@ -14,7 +14,7 @@ const USE_LIBC: &str = "use libc::{
 
 /// Functions newer than rdma-core 39. A plain reference to one of them would keep a program from loading where the
 /// library is older, so they are never declared: `src/probe.rs` looks them up at run time.
-pub const PROBED: &[&str] = &[
+const PROBED: &[&str] = &[
     // librdmacm, RDMACM_1.4 (rdma-core 60).
     "rdma_resolve_addrinfo",
     "rdma_query_addrinfo",
@@ -145,7 +145,7 @@ impl ParseCallbacks for LibcTypes {
 }
 
 /// The settings, all but the header and the include path.
-pub fn builder() -> Builder {
+pub(super) fn builder() -> Builder {
     let mut builder = bindgen::builder()
         .allowlist_function("rdma_.*|_?ibv_.*|mult_to_ibv_rate|mbps_to_ibv_rate")
         .allowlist_type(
@@ -183,7 +183,7 @@ pub fn builder() -> Builder {
 }
 
 /// Loads libclang, which bindgen needs and does not bring. The error is for people: bindgen itself would panic.
-pub fn find_libclang() -> Result<(), String> {
+pub(super) fn find_libclang() -> Result<(), String> {
     if clang_sys::is_loaded() {
         return Ok(());
     }
@@ -199,24 +199,3 @@ pub fn find_libclang() -> Result<(), String> {
         )
     })
 }
-
-/// The licence under which the headers' content is passed on.
-#[allow(
-    dead_code,
-    reason = "the build script writes into OUT_DIR, which nobody passes on"
-)]
-pub const LICENSE: &str = "\
-Redistribution and use in source and binary forms, with or without modification, are permitted provided that the
-following conditions are met:
-
-  - Redistributions of source code must retain the above copyright notice, this list of conditions and the following
-    disclaimer.
-
-  - Redistributions in binary form must reproduce the above copyright notice, this list of conditions and the
-    following disclaimer in the documentation and/or other materials provided with the distribution.
-
-THE SOFTWARE IS PROVIDED \"AS IS\", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT LIMITED TO THE
-WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR
-COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR
-OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
-";

@@ -13,8 +13,12 @@
     clippy::missing_safety_doc,
     reason = "generated: C's names, and no text of ours"
 )]
-#[rustfmt::skip]
-mod bindings;
+mod bindings {
+    #[cfg(not(from_machine))]
+    include!("bindings.rs");
+    #[cfg(from_machine)]
+    include!(concat!(env!("OUT_DIR"), "/bindings.rs"));
+}
 #[allow(non_camel_case_types, reason = "C's names")]
 mod consts;
 mod inline;

@@ -31,7 +31,16 @@ mod imp {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);
         command
-            .args(["run", "--quiet", "--package", "xtask", "--features", "bindings", "--", "bindings"])
+            .args([
+                "run",
+                "--quiet",
+                "--package",
+                "xtask",
+                "--features",
+                "bindings",
+                "--",
+                "bindings",
+            ])
             .args(check.then_some("--check"))
             .current_dir(super::workspace_root());
         let status = command.status().context("cannot run cargo")?;
@@ -78,15 +87,19 @@ mod imp {
 ";
 
     pub(super) fn run(check: bool) -> Result<()> {
-        let root = super::workspace_root().canonicalize().context("cannot find the workspace")?;
+        let root = super::workspace_root()
+            .canonicalize()
+            .context("cannot find the workspace")?;
         let file = root.join(FILE);
         let made = generate(&root.join("rdma-sys/headers"))?;
         if !check {
-            std::fs::write(&file, made).with_context(|| format!("cannot write {}", file.display()))?;
+            std::fs::write(&file, made)
+                .with_context(|| format!("cannot write {}", file.display()))?;
             println!("wrote {FILE}");
             return Ok(());
         }
-        let committed = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        let committed = std::fs::read_to_string(&file)
+            .with_context(|| format!("cannot read {}", file.display()))?;
         if committed != made {
             bail!(
                 "{FILE} is not what its headers and settings give:\n{}\nRun `cargo xtask bindings` and commit the result.",
@@ -102,15 +115,29 @@ mod imp {
         settings::find_libclang().map_err(anyhow::Error::msg)?;
         let wrapper = headers.join("wrapper.h");
         let mut builder = settings::builder()
-            .header(wrapper.to_str().context("the path of the workspace is not UTF-8")?)
+            .header(
+                wrapper
+                    .to_str()
+                    .context("the path of the workspace is not UTF-8")?,
+            )
             .formatter(bindgen::Formatter::Prettyplease)
             .clang_args(["--target=x86_64-unknown-linux-gnu", "-nostdinc"]);
         for folder in ["rdma-core", "kernel", "libc"] {
-            builder = builder.clang_arg("-isystem").clang_arg(headers.join(folder).to_string_lossy());
+            builder = builder
+                .clang_arg("-isystem")
+                .clang_arg(headers.join(folder).to_string_lossy());
         }
-        let bindings = builder.generate().context("bindgen failed on rdma-sys/headers/")?;
-        let indented: String =
-            settings::LICENSE.lines().map(|line| format!("//{}{line}\n", if line.is_empty() { "" } else { " " })).collect();
+        let bindings = builder
+            .generate()
+            .context("bindgen failed on rdma-sys/headers/")?;
+        let license = headers.join("rdma-core/COPYING.BSD_MIT");
+        let license = std::fs::read_to_string(&license)
+            .with_context(|| format!("cannot read {}", license.display()))?;
+        let indented: String = license
+            .trim_end()
+            .lines()
+            .map(|line| format!("// {}\n", line.trim()).replace(" \n", "\n"))
+            .collect();
         Ok(format!("{HEADER}{indented}\n{bindings}"))
     }
 
@@ -119,8 +146,17 @@ mod imp {
         let (old, new): (Vec<_>, Vec<_>) = (committed.lines().collect(), made.lines().collect());
         let same_start = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
         let rest = old.len().min(new.len()) - same_start;
-        let same_end = old.iter().rev().zip(new.iter().rev()).take(rest).take_while(|(a, b)| a == b).count();
-        let (old, new) = (&old[same_start..old.len() - same_end], &new[same_start..new.len() - same_end]);
+        let same_end = old
+            .iter()
+            .rev()
+            .zip(new.iter().rev())
+            .take(rest)
+            .take_while(|(a, b)| a == b)
+            .count();
+        let (old, new) = (
+            &old[same_start..old.len() - same_end],
+            &new[same_start..new.len() - same_end],
+        );
         let mut text = format!("  from line {}:", same_start + 1);
         for (sign, lines) in [('-', old), ('+', new)] {
             for line in lines.iter().take(SHOWN) {

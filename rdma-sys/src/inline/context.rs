@@ -149,4 +149,3 @@ macro_rules! context_of {
     };
 }
 pub(super) use context_of;
-
