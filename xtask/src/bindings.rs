@@ -11,6 +11,9 @@ use anyhow::Result;
 #[path = "../../rdma-sys/bindgen_settings.rs"]
 mod settings;
 
+#[cfg(feature = "bindings")]
+mod items;
+
 /// Makes the bindings again. With `check`, writes nothing and fails when the committed file differs.
 pub(crate) fn run(check: bool) -> Result<()> {
     imp::run(check)
@@ -58,10 +61,13 @@ mod imp {
 
     use anyhow::{Context as _, Result, bail};
 
-    use super::settings;
+    use super::{items, settings};
 
-    /// Where the committed file lies, seen from the workspace.
-    const FILE: &str = "rdma-sys/src/bindings.rs";
+    /// The bindings, seen from the workspace.
+    const BINDINGS: &str = "rdma-sys/src/bindings.rs";
+
+    /// What the ABI test compares with C.
+    const ITEMS: &str = "rdma-sys/tests/layout/items.rs";
 
     /// How many differing lines a failed check shows.
     const SHOWN: usize = 30;
@@ -90,23 +96,33 @@ mod imp {
         let root = super::workspace_root()
             .canonicalize()
             .context("cannot find the workspace")?;
-        let file = root.join(FILE);
-        let made = generate(&root.join("rdma-sys/headers"))?;
-        if !check {
-            std::fs::write(&file, made)
-                .with_context(|| format!("cannot write {}", file.display()))?;
-            println!("wrote {FILE}");
-            return Ok(());
+        let bindings = generate(&root.join("rdma-sys/headers"))?;
+        let items = items::list(&bindings)?;
+        for (name, made) in [(BINDINGS, bindings), (ITEMS, items)] {
+            let file = root.join(name);
+            if check {
+                compare(name, &file, &made)?;
+                println!("{name} is what the headers give");
+            } else {
+                std::fs::write(&file, made)
+                    .with_context(|| format!("cannot write {}", file.display()))?;
+                println!("wrote {name}");
+            }
         }
-        let committed = std::fs::read_to_string(&file)
+        Ok(())
+    }
+
+    /// Fails when a committed file is not what was just made.
+    fn compare(name: &str, file: &Path, made: &str) -> Result<()> {
+        let committed = std::fs::read_to_string(file)
             .with_context(|| format!("cannot read {}", file.display()))?;
         if committed != made {
             bail!(
-                "{FILE} is not what its headers and settings give:\n{}\nRun `cargo xtask bindings` and commit the result.",
-                difference(&committed, &made)
+                "{name} is not what rdma-sys/headers/ and rdma-sys/bindgen_settings.rs give:\n{}\n\
+                 Run `cargo xtask bindings` and commit the result.",
+                difference(&committed, made)
             );
         }
-        println!("{FILE} is what its headers give");
         Ok(())
     }
 

@@ -149,3 +149,6 @@ macro_rules! context_of {
     };
 }
 pub(super) use context_of;
+#[cfg(test)]
+#[path = "context_tests.rs"]
+mod tests;
