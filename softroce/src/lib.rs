@@ -1,8 +1,15 @@
 //! A micro-VM with soft-RoCE devices.
 
+mod cache;
+mod cpio;
+mod elf;
 mod error;
 pub mod host;
+mod kernel;
 pub mod packages;
+mod progress;
+mod protocol;
+mod unpack;
 mod vm;
 
 pub use error::Error;

@@ -80,3 +80,13 @@ pub fn ensure(needs: &[Need], consent: Consent) -> Result<(), Error> {
     let _ = (needs, consent);
     Ok(())
 }
+
+/// Finds a program in `PATH`, or where programs for root are.
+pub(crate) fn find_program(name: &str) -> Option<std::path::PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let system = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(std::path::PathBuf::from);
+    std::env::split_paths(&path)
+        .chain(system)
+        .map(|folder| folder.join(name))
+        .find(|file| file.is_file())
+}

@@ -1,137 +1,209 @@
 //! The virtual machine, as a builder.
 
+mod accel;
+mod console;
+mod direct;
+mod environment;
+mod input;
+mod qemu;
+mod session;
+mod signals;
+mod stdio;
+mod terminal;
+
 use std::{
+    env,
     ffi::{OsStr, OsString},
-    io::{Read, Write},
-    path::PathBuf,
-    time::Duration,
+    fs,
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
-use crate::{Error, packages::Consent};
+pub use stdio::Stdio;
 
-/// Where a command's standard streams lead.
-pub struct Stdio {
-    stdin: Option<Box<dyn Read + Send>>,
-    stdout: Box<dyn Write + Send>,
-    stderr: Box<dyn Write + Send>,
-}
+use self::{
+    accel::{Accel, Knowledge},
+    qemu::Machine,
+    session::{End, Session},
+};
+use crate::{
+    Error,
+    cache::Cache,
+    host,
+    kernel::{BootFiles, Extra, Kernel},
+    packages::{self, Consent, Need},
+    progress::Progress,
+    protocol::Job,
+};
 
-impl Stdio {
-    /// This process's own streams.
-    pub fn inherit() -> Self {
-        Self {
-            stdin: Some(Box::new(std::io::stdin())),
-            stdout: Box::new(std::io::stdout()),
-            stderr: Box::new(std::io::stderr()),
-        }
-    }
-
-    /// No standard input; output to the two writers.
-    pub fn to(stdout: impl Write + Send + 'static, stderr: impl Write + Send + 'static) -> Self {
-        Self {
-            stdin: None,
-            stdout: Box::new(stdout),
-            stderr: Box::new(stderr),
-        }
-    }
-}
-
-impl std::fmt::Debug for Stdio {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Stdio")
-            .field("stdin", &self.stdin.is_some())
-            .finish_non_exhaustive()
-    }
-}
+/// How long a guest under KVM may take to its first sign of life: ten times what it needs.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A micro-VM to run commands in.
-#[derive(Debug, Clone, Default)]
+///
+/// ```no_run
+/// # fn main() -> Result<(), softroce::Error> {
+/// let outcome = softroce::Vm::new().run(["rdma", "link"])?;
+/// std::process::exit(outcome.code);
+/// # }
+/// ```
+#[derive(Debug, Clone)]
 pub struct Vm {
-    cpus: Option<u32>,
-    memory_mib: Option<u32>,
+    cpus: u32,
+    memory_mib: u32,
     time_limit: Option<Duration>,
     shares: Vec<PathBuf>,
     cache_dir: Option<PathBuf>,
     kernel: Option<PathBuf>,
-    modules: Vec<PathBuf>,
+    extra: Extra,
     env: Vec<(OsString, OsString)>,
     current_dir: Option<PathBuf>,
     consent: Consent,
     own_device: bool,
+    terminal: bool,
+    quiet: bool,
+    verbose: bool,
+}
+
+impl Default for Vm {
+    fn default() -> Self {
+        Self {
+            cpus: 2,
+            memory_mib: 2048,
+            time_limit: None,
+            shares: Vec::new(),
+            cache_dir: None,
+            kernel: None,
+            extra: Extra::default(),
+            env: Vec::new(),
+            current_dir: None,
+            consent: Consent::default(),
+            own_device: false,
+            terminal: false,
+            quiet: false,
+            verbose: false,
+        }
+    }
 }
 
 impl Vm {
-    /// A machine with 2 CPUs, 2 GiB, no time limit.
+    /// A machine with 2 processors, 2 GiB of memory and no time limit.
+    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
-    /// Sets the number of CPUs.
+
+    /// Sets the number of processors.
     #[must_use]
     pub fn cpus(mut self, cpus: u32) -> Self {
-        self.cpus = Some(cpus);
+        self.cpus = cpus;
         self
     }
-    /// Sets the memory, in MiB.
+
+    /// Sets the memory, in MiB. What the command writes to the root is kept there too, at most 80 % of it.
     #[must_use]
     pub fn memory_mib(mut self, mib: u32) -> Self {
-        self.memory_mib = Some(mib);
+        self.memory_mib = mib;
         self
     }
-    /// Ends the command, with status 124, after this time. The boot counts.
+
+    /// Ends the command, with status 124, after this time. The boot counts, downloading a kernel does not.
     #[must_use]
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.time_limit = Some(limit);
         self
     }
-    /// Shares a folder of the machine, writable, under the same path. May be called more than once.
+
+    /// Shares a folder of the machine, writable, under the same path in the guest. May be called more than once.
     #[must_use]
     pub fn share(mut self, dir: impl Into<PathBuf>) -> Self {
         self.shares.push(dir.into());
         self
     }
-    /// Sets the folder for the kernel and what is made from it.
+
+    /// Sets the folder where the kernel and what is made from it are kept. Otherwise that is `softroce` in
+    /// `$CARGO_TARGET_DIR`, in the target folder that this program was built into, or in the user's cache.
     #[must_use]
     pub fn cache_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.cache_dir = Some(dir.into());
         self
     }
-    /// Uses this kernel: a `vmlinuz` file, or a version such as `6.1.0-50-amd64`.
+
+    /// Uses this kernel: a `vmlinuz` file with its modules beside it or in `/lib/modules`, or a version such as `6.1.0-50-amd64`.
     #[must_use]
     pub fn kernel(mut self, kernel: impl Into<PathBuf>) -> Self {
         self.kernel = Some(kernel.into());
         self
     }
-    /// Loads one more kernel module (a `.ko` file) after the standard ones.
+
+    /// Loads one more kernel module, a file, after the standard ones. With a `siw.ko` there is also a soft-iWARP device, `siw0` on
+    /// `s0` with 10.9.2.1.
     #[must_use]
     pub fn module(mut self, ko: impl Into<PathBuf>) -> Self {
-        self.modules.push(ko.into());
+        self.extra.files.push(ko.into());
         self
     }
-    /// Sets a variable of the command's environment.
+
+    /// Loads one more module of the kernel, by name (`veth`, `sch_netem`), with all that it depends on.
+    #[must_use]
+    pub fn kernel_module(mut self, name: impl Into<String>) -> Self {
+        self.extra.names.push(name.into());
+        self
+    }
+
+    /// Sets a variable of the command's environment, which is otherwise this process's own.
     #[must_use]
     pub fn env(mut self, key: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.env.push((key.as_ref().into(), value.as_ref().into()));
         self
     }
-    /// Sets the command's current folder (this process's own by default).
+
+    /// Sets the command's current folder; otherwise it is this process's own.
     #[must_use]
     pub fn current_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.current_dir = Some(dir.into());
         self
     }
-    /// Allows missing packages to be installed.
+
+    /// Says whether missing packages may be installed.
     #[must_use]
     pub fn consent(mut self, consent: Consent) -> Self {
         self.consent = consent;
         self
     }
+
     /// Runs the command on the machine itself, on its own RDMA device, without a virtual machine.
     #[must_use]
     pub fn own_device(mut self, own: bool) -> Self {
         self.own_device = own;
         self
     }
+
+    /// Gives the command a terminal, if this process has one.
+    #[must_use]
+    pub fn terminal(mut self, terminal: bool) -> Self {
+        self.terminal = terminal;
+        self
+    }
+
+    /// Says nothing about downloads and the boot.
+    #[must_use]
+    pub fn quiet(mut self, quiet: bool) -> Self {
+        self.quiet = quiet;
+        self
+    }
+
+    /// Shows the kernel's messages on standard error.
+    #[must_use]
+    pub fn verbose(mut self, verbose: bool) -> Self {
+        self.verbose = verbose;
+        self
+    }
+
     /// Runs a command with this process's standard streams and waits for its end.
+    ///
+    /// A command that is not found, cannot be executed, or runs into the time limit is an outcome, and a message on standard error.
     ///
     /// # Errors
     ///
@@ -143,6 +215,7 @@ impl Vm {
     {
         self.run_with(argv, Stdio::inherit())
     }
+
     /// Runs a command with the given standard streams and waits for its end.
     ///
     /// # Errors
@@ -153,8 +226,140 @@ impl Vm {
         I: IntoIterator<Item = S>,
         S: AsRef<OsStr>,
     {
-        let _ = (argv.into_iter().count(), stdio);
-        Err(Error::Other("not built yet".into()))
+        let argv: Vec<OsString> = argv
+            .into_iter()
+            .map(|argument| argument.as_ref().to_owned())
+            .collect();
+        let job = self.job(&argv)?;
+        if self.own_device {
+            if host::rdma_devices().is_empty() {
+                return Err(Error::NoDevice);
+            }
+            return direct::run(&job, self.time_limit, stdio).map(|code| Outcome { code });
+        }
+        let mut progress = Progress::new(self.quiet);
+        let cache = Cache::new(self.cache_dir.as_deref())?;
+        let kernel = match &self.kernel {
+            Some(name) => Kernel::named(name, &Kernel::roots(&cache))?,
+            None => Kernel::find_or_download(&cache, &mut progress)?,
+        };
+        packages::ensure(&[Need::Qemu, Need::Iproute2], self.consent)?;
+        let program = packages::find_program(qemu::PROGRAM)
+            .ok_or_else(|| Error::NotStarted(format!("{} is not in PATH", qemu::PROGRAM)))?;
+        let boot = BootFiles::prepare(&kernel, &self.extra, &cache)?;
+        let shares = self.share_paths()?;
+        let job = Job {
+            module_tree: tree_to_show(&kernel),
+            ..job
+        };
+        let limit = self
+            .time_limit
+            .map(|length| (Instant::now() + length, length));
+        let mut session = Session::new(&job, limit, stdio);
+        let knowledge = Knowledge::new(&cache, &program, &kernel.image);
+        let machine = |accel| Machine {
+            program: &program,
+            accel,
+            cpus: self.cpus,
+            memory_mib: self.memory_mib,
+            boot: &boot,
+            shares: &shares,
+            verbose: self.verbose,
+        };
+        let (mut accel, known) = knowledge.first_choice();
+        if accel == Accel::Kvm {
+            progress.step(format!("booting Linux {} with KVM", kernel.version));
+            match session.attempt(&machine(accel), Some(PATIENCE), &mut progress) {
+                Err(Error::NotStarted(_) | Error::Panicked(_)) | Ok(End::NoLife)
+                    if !session.alive() =>
+                {
+                    knowledge.remember(false);
+                    accel = Accel::Tcg;
+                }
+                result => {
+                    if !known && session.alive() {
+                        knowledge.remember(true);
+                    }
+                    return result.map(Outcome::from);
+                }
+            }
+        }
+        progress.step(format!("booting Linux {} under emulation", kernel.version));
+        session
+            .attempt(&machine(accel), None, &mut progress)
+            .map(Outcome::from)
+    }
+
+    /// What the guest, or this machine, is to do.
+    fn job(&self, argv: &[OsString]) -> Result<Job, Error> {
+        let [_, ..] = argv else {
+            return Err(Error::BadSetting("no command was given".into()));
+        };
+        if self.cpus == 0 || self.memory_mib < 256 {
+            return Err(Error::BadSetting(
+                "a machine needs at least one processor and 256 MiB of memory".into(),
+            ));
+        }
+        let current_dir = match &self.current_dir {
+            Some(folder) => {
+                std::path::absolute(folder).map_err(|source| Error::io("enter", folder, source))?
+            }
+            None => env::current_dir()
+                .map_err(|source| Error::io("find", "the current folder", source))?,
+        };
+        let terminal = self.terminal && terminal::is_interactive();
+        let shares = self.share_paths()?;
+        let shares = shares.iter().enumerate().flat_map(|(index, path)| {
+            [
+                qemu::share_tag(index).into_bytes(),
+                path.as_os_str().as_bytes().to_vec(),
+            ]
+        });
+        Ok(Job {
+            argv: argv
+                .iter()
+                .map(|argument| argument.as_bytes().to_vec())
+                .collect(),
+            env: environment::for_guest(env::vars_os(), &self.env)
+                .into_iter()
+                .map(OsString::into_vec)
+                .collect(),
+            current_dir: current_dir.into_os_string().into_vec(),
+            shares: shares.collect(),
+            module_tree: Vec::new(),
+            terminal: if terminal { terminal::size() } else { (0, 0) },
+        })
+    }
+
+    fn share_paths(&self) -> Result<Vec<PathBuf>, Error> {
+        let path = |folder: &PathBuf| {
+            let path =
+                fs::canonicalize(folder).map_err(|source| Error::io("share", folder, source))?;
+            if path.is_dir() {
+                Ok(path)
+            } else {
+                Err(Error::io(
+                    "share",
+                    folder,
+                    std::io::ErrorKind::NotADirectory.into(),
+                ))
+            }
+        };
+        self.shares.iter().map(path).collect()
+    }
+}
+
+/// The folder of modules, unless it is where the guest sees it anyway.
+fn tree_to_show(kernel: &Kernel) -> Vec<u8> {
+    let usual = [Path::new("/lib/modules"), Path::new("/usr/lib/modules")];
+    let in_place = kernel
+        .modules
+        .parent()
+        .is_some_and(|parent| usual.contains(&parent));
+    if in_place {
+        Vec::new()
+    } else {
+        kernel.modules.as_os_str().as_bytes().to_vec()
     }
 }
 
@@ -165,4 +370,15 @@ pub struct Outcome {
     /// The status to exit with: the command's own; 128 + the signal that ended it; 124 when the time limit ran out;
     /// 126 or 127 when it could not be executed or found.
     pub code: i32,
+}
+
+impl From<End> for Outcome {
+    fn from(end: End) -> Self {
+        match end {
+            End::Status(code) => Self { code },
+            End::NoLife => Self {
+                code: crate::EXIT_VM_FAILED,
+            },
+        }
+    }
 }
