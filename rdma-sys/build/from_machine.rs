@@ -25,7 +25,7 @@ pub(crate) fn generate(include_paths: &[PathBuf]) -> Result<(), String> {
     settings::find_libclang()?;
     let mut builder = settings::builder().header_contents(
         "wrapper.h",
-        "#include <infiniband/verbs.h>\n#include <rdma/rdma_cma.h>\n",
+        "#include <infiniband/verbs.h>\n#include <rdma/rdma_cma.h>\n#include <rdma/rdma_verbs.h>\n",
     );
     let named = env::var_os(INCLUDE_DIR).map(PathBuf::from);
     for folder in named

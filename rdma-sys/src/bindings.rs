@@ -3641,4 +3641,14 @@ unsafe extern "C" {
         id: *mut rdma_cm_id,
         ece: *mut ibv_ece,
     ) -> ::core::ffi::c_int;
+    pub fn rdma_create_srq(
+        id: *mut rdma_cm_id,
+        pd: *mut ibv_pd,
+        attr: *mut ibv_srq_init_attr,
+    ) -> ::core::ffi::c_int;
+    pub fn rdma_create_srq_ex(
+        id: *mut rdma_cm_id,
+        attr: *mut ibv_srq_init_attr_ex,
+    ) -> ::core::ffi::c_int;
+    pub fn rdma_destroy_srq(id: *mut rdma_cm_id);
 }

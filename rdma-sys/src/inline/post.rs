@@ -8,7 +8,7 @@ use core::ffi::c_int;
 use super::context::Unsupported as _;
 use crate::{
     ibv_context, ibv_context_ops, ibv_cq, ibv_mw, ibv_mw_bind, ibv_mw_type, ibv_pd, ibv_qp,
-    ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_wc,
+    ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_wc, ibv_wq,
 };
 
 /// Calls an entry of the table inside the context of `$object`.
@@ -97,6 +97,25 @@ pub unsafe fn ibv_post_srq_recv(
     bad_recv_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
     call!(srq, post_srq_recv(srq, recv_wr, bad_recv_wr))
+}
+
+/// Posts a list of buffers to a work queue. Returns 0 or an errno, with `bad_recv_wr` set to the first not posted.
+///
+/// # Safety
+///
+/// As for [`ibv_post_recv`], with a live work queue.
+#[inline]
+pub unsafe fn ibv_post_wq_recv(
+    wq: *mut ibv_wq,
+    recv_wr: *mut ibv_recv_wr,
+    bad_recv_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: the caller passes a live queue; the driver sets the entry when it makes the queue.
+    let entry = unsafe { (*wq).post_recv };
+    // SAFETY: as above.
+    let entry = unsafe { entry.unwrap_unchecked() };
+    // SAFETY: the caller's promises are what the driver asks for: the arguments are passed on unchanged.
+    unsafe { entry(wq, recv_wr, bad_recv_wr) }
 }
 
 /// Allocates a memory window. Returns null with `errno` on failure.

@@ -18,6 +18,7 @@ const PROLOGUE: &str = "\
 #include <infiniband/sa.h>
 #include <infiniband/ib.h>
 #include <rdma/rdma_cma.h>
+#include <rdma/rdma_verbs.h>
 #define SHOW(index, expression) printf(\"%d %llu\\n\", index, (unsigned long long)(expression));
 int main(void) {
 #line 1 \"expressions\"
