@@ -1,0 +1,344 @@
+#![expect(unsafe_code, reason = "owns a pointer to an rdma_event_channel")]
+
+use std::collections::HashMap;
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use rdma_sys::{rdma_cm_event, rdma_cm_event_type, rdma_event_channel};
+use rustix::event::epoll;
+use rustix::io::Errno;
+
+use super::event::{Event, EventKind};
+use super::handle::{Handle, RawId, Token};
+use super::id::CmId;
+use super::phase::Phase;
+use super::request::ConnRequest;
+use super::unacked::Unacked;
+use crate::error::{Error, ErrorKind, Result, errno_of_rdma, last_errno, pointer_of};
+use crate::os;
+
+/// Where events of the connection manager are read (`rdma_event_channel`).
+///
+/// Several ids may share one, and several threads may wait on it: each event goes to one of them. Ids keep their channel
+/// alive. Cloning shares it.
+#[derive(Clone)]
+pub struct EventChannel {
+    inner: Arc<Inner>,
+}
+
+/// # Invariants
+///
+/// `raw` is a channel whose descriptor is open and non-blocking, and stays so until `drop`; nobody else reads from it.
+///
+/// An event is read, mapped to its handle, copied and acknowledged with `gate` locked. Whatever frees or replaces what the
+/// library touches meanwhile takes it too.
+struct Inner {
+    raw: NonNull<rdma_event_channel>,
+    gate: Mutex<Gate>,
+    /// Readable when the channel is. The channel's own descriptor is not given out: whoever writes to it, or makes it
+    /// blocking, steals events or stops the reader.
+    watch: OwnedFd,
+}
+
+/// What the gate protects: the table of handles, and in C all that is read with an event.
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    handles: HashMap<Token, Weak<Handle>>,
+}
+
+// SAFETY: the pointer is only handed to librdmacm, which lets every thread use a channel.
+unsafe impl Send for Inner {}
+// SAFETY: as for `Send`; the fields beside the pointer are `Sync`.
+unsafe impl Sync for Inner {}
+
+/// What became of an event that was read.
+enum Read {
+    /// It is the program's. The handle is dropped outside the gate.
+    Event(Event, Arc<Handle>),
+    /// It was of an id that is gone.
+    Stale,
+    /// It was a request to a listener that is gone.
+    Orphan(RawId),
+}
+
+impl EventChannel {
+    /// Opens a channel.
+    ///
+    /// Calls `rdma_create_event_channel`
+    /// ([man 3](https://man7.org/linux/man-pages/man3/rdma_create_event_channel.3.html)). Blocks: no.
+    ///
+    /// # Errors
+    ///
+    /// [`NoDevice`](ErrorKind::NoDevice) when the machine has no RDMA device, or `/dev/infiniband/rdma_cm` is missing or not
+    /// this user's to open; `EMFILE` when the process has no file descriptor left.
+    #[doc(alias = "rdma_create_event_channel")]
+    pub fn new() -> Result<Self> {
+        const OP: &str = "rdma_create_event_channel";
+        // SAFETY: `rdma_create_event_channel` wants nothing.
+        let raw = unsafe { rdma_sys::rdma_create_event_channel() };
+        let raw = pointer_of(raw).map_err(|errno| match errno {
+            // A node that may not be opened is reported as ENOENT too; ENOSYS is a kernel without RDMA.
+            libc::ENOENT | libc::ENOSYS => Error::os_as(OP, errno, ErrorKind::NoDevice),
+            errno => Error::os(OP, errno),
+        })?;
+        let channel = RawChannel(raw);
+        rustix::io::ioctl_fionbio(channel.as_fd(), true).map_err(|errno| os_error(OP, errno))?;
+        let watch = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(|errno| os_error("epoll_create", errno))?;
+        epoll::add(
+            &watch,
+            channel.as_fd(),
+            epoll::EventData::new_u64(0),
+            epoll::EventFlags::IN,
+        )
+        .map_err(|errno| os_error("epoll_ctl", errno))?;
+        std::mem::forget(channel);
+        // INVARIANT: just made, and made non-blocking above.
+        Ok(Self {
+            inner: Arc::new(Inner {
+                raw,
+                gate: Mutex::default(),
+                watch,
+            }),
+        })
+    }
+
+    /// Takes the next event; `None` when there is none now.
+    ///
+    /// Calls `rdma_get_cm_event` and, for all but a connection request, `rdma_ack_cm_event`
+    /// ([man 3](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)). On a lost connection it also moves the
+    /// queue pair to its error state and answers the peer, as C programs must do by hand. Blocks: no.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel reports; the channel is then of no more use.
+    #[doc(alias = "rdma_get_cm_event")]
+    #[doc(alias = "rdma_ack_cm_event")]
+    pub fn try_event(&self) -> Result<Option<Event>> {
+        loop {
+            let read = {
+                let mut gate = self.gate();
+                self.read(&mut gate)?
+            };
+            match read {
+                None => return Ok(None),
+                Some(Read::Stale) => {}
+                Some(Read::Orphan(child)) => reject_orphan(child),
+                Some(Read::Event(event, handle)) => {
+                    handle.follow_up(&event.kind);
+                    return Ok(Some(event));
+                }
+            }
+        }
+    }
+
+    /// Waits for the next event, at most for `patience`; `None` waits for ever. Gives `None` when time has run out.
+    ///
+    /// Blocks: yes, but never inside the library. A signal does not end the wait.
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_event`](Self::try_event).
+    pub fn wait(&self, patience: Option<Duration>) -> Result<Option<Event>> {
+        self.wait_until(os::deadline_after(patience))
+    }
+
+    pub(crate) fn wait_until(&self, deadline: os::Deadline) -> Result<Option<Event>> {
+        loop {
+            if let Some(event) = self.try_event()? {
+                return Ok(Some(event));
+            }
+            // Another reader may take the event that woke this one: then the wait goes on.
+            let [ready] = os::wait_readable([self.as_fd()], deadline)?;
+            if !ready {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Whether both are the same channel.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    pub(super) fn raw(&self) -> *mut rdma_event_channel {
+        self.inner.raw.as_ptr()
+    }
+
+    /// Locks the gate. Order: an id's lock, then the gate. Nothing that may be the last share of a handle is dropped inside.
+    pub(super) fn gate(&self) -> MutexGuard<'_, Gate> {
+        self.inner
+            .gate
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The gates of two channels, always in the same order.
+    pub(super) fn both_gates<'c>(
+        &'c self,
+        other: &'c Self,
+    ) -> (MutexGuard<'c, Gate>, MutexGuard<'c, Gate>) {
+        if Arc::as_ptr(&self.inner) < Arc::as_ptr(&other.inner) {
+            let first = self.gate();
+            (first, other.gate())
+        } else {
+            let first = other.gate();
+            (self.gate(), first)
+        }
+    }
+
+    /// Puts a handle into the table.
+    pub(super) fn register(&self, handle: &Arc<Handle>) {
+        self.gate().insert(handle);
+    }
+
+    /// Takes a handle out of the table: its events find nobody from now on.
+    pub(super) fn forget(&self, token: Token) {
+        self.gate().handles.remove(&token);
+    }
+
+    /// Reads one event, inside the gate.
+    fn read(&self, gate: &mut Gate) -> Result<Option<Read>> {
+        const OP: &str = "rdma_get_cm_event";
+        let mut raw: *mut rdma_cm_event = ptr::null_mut();
+        let errno = loop {
+            // SAFETY: `rdma_get_cm_event` wants a channel, and that nobody destroys an id, or what hangs on it, while it reads
+            // an event of it: those who do hold the gate, which is held here.
+            let returned = unsafe { rdma_sys::rdma_get_cm_event(self.raw(), &raw mut raw) };
+            let left = last_errno();
+            match errno_of_rdma(returned) {
+                Ok(()) => break left,
+                Err(errno) if errno == Errno::INTR.raw_os_error() => {}
+                Err(errno) if errno == Errno::AGAIN.raw_os_error() => return Ok(None),
+                Err(errno) => return Err(Error::os(OP, errno)),
+            }
+        };
+        let Some(raw) = NonNull::new(raw) else {
+            return Err(Error::plain(
+                OP,
+                ErrorKind::Other,
+                "the library gave no event",
+            ));
+        };
+        // SAFETY: the library has just handed out the event, and it is acknowledged below or by `Unacked`.
+        let event = unsafe { raw.as_ref() };
+        if event.event == rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST {
+            return Ok(Some(self.read_request(gate, raw)));
+        }
+        // SAFETY: the id of an event that is not acknowledged is alive: `rdma_destroy_id` waits for the ack.
+        let token = unsafe { Token::of(event.id) };
+        let read = match gate.find(token) {
+            None => Read::Stale,
+            Some(handle) => {
+                // SAFETY: just read, not acknowledged, and ids of this crate are of a connected service.
+                let kind = unsafe { EventKind::copy_of(event, errno) };
+                handle.note(&kind);
+                Read::Event(Event { id: token, kind }, handle)
+            }
+        };
+        // SAFETY: `rdma_ack_cm_event` wants an event that was not acknowledged; everything was copied from it.
+        unsafe { rdma_sys::rdma_ack_cm_event(raw.as_ptr()) };
+        Ok(Some(read))
+    }
+
+    /// Makes a request of a CONNECT_REQUEST event, inside the gate.
+    fn read_request(&self, gate: &mut Gate, raw: NonNull<rdma_cm_event>) -> Read {
+        // SAFETY: the event is not acknowledged.
+        let event = unsafe { raw.as_ref() };
+        // SAFETY: the listener of a request that is not acknowledged is alive: `rdma_destroy_id` waits for the ack.
+        let listener = gate.find(unsafe { Token::of(event.listen_id) });
+        let Some(child) = NonNull::new(event.id).map(RawId) else {
+            // SAFETY: as in `read`: not acknowledged, and not used after this.
+            unsafe { rdma_sys::rdma_ack_cm_event(raw.as_ptr()) };
+            return Read::Stale;
+        };
+        let Some(listener) = listener else {
+            // SAFETY: as above. The ack comes first: the listener's destruction may be waiting for it.
+            unsafe { rdma_sys::rdma_ack_cm_event(raw.as_ptr()) };
+            return Read::Orphan(child);
+        };
+        let token = Token::new();
+        // The child has inherited its listener's number: give it its own before anything else can happen to it.
+        // SAFETY: the child is alive and known to nobody else; the gate keeps other readers from its events.
+        unsafe { (*child.as_ptr()).context = token.to_context() };
+        let handle = Arc::new(Handle::new(child, token, self.clone(), Phase::Requested));
+        // SAFETY: the gate is held.
+        unsafe { handle.refresh_view() };
+        gate.insert(&handle);
+        // SAFETY: a request of a connected service, just read, counted on its listener, acknowledged by nobody else.
+        let unacked = unsafe { Unacked::new(raw, listener.requests().count()) };
+        let request = ConnRequest::new(unacked, CmId::from_handle(handle));
+        let event = Event {
+            id: listener.token(),
+            kind: EventKind::ConnectRequest(request),
+        };
+        Read::Event(event, listener)
+    }
+}
+
+impl Gate {
+    fn find(&self, token: Token) -> Option<Arc<Handle>> {
+        self.handles.get(&token)?.upgrade()
+    }
+
+    pub(super) fn insert(&mut self, handle: &Arc<Handle>) {
+        self.handles.insert(handle.token(), Arc::downgrade(handle));
+    }
+
+    pub(super) fn remove(&mut self, token: Token) {
+        self.handles.remove(&token);
+    }
+}
+
+/// Answers a request to a listener that is gone.
+fn reject_orphan(child: RawId) {
+    // SAFETY: `rdma_reject` wants the id of a request, which is known to nobody else. Its failure means that the peer has gone.
+    let _ = unsafe { rdma_sys::rdma_reject(child.as_ptr(), ptr::null(), 0) };
+    child.destroy();
+}
+
+fn os_error(op: &'static str, errno: Errno) -> Error {
+    Error::os(op, errno.raw_os_error())
+}
+
+/// A channel on its way into an [`Inner`].
+struct RawChannel(NonNull<rdma_event_channel>);
+
+impl AsFd for RawChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: a channel is a readable C structure whose `fd` is set once.
+        let fd = unsafe { self.0.as_ref() }.fd;
+        // SAFETY: the descriptor stays open until the channel is destroyed, and `self` is in its way.
+        unsafe { BorrowedFd::borrow_raw(fd) }
+    }
+}
+
+impl Drop for RawChannel {
+    fn drop(&mut self) {
+        // SAFETY: `rdma_destroy_event_channel` wants a channel without ids, without events that are not acknowledged and
+        // without readers: handles and requests hold a share of the `EventChannel`, and its last share is going.
+        unsafe { rdma_sys::rdma_destroy_event_channel(self.0.as_ptr()) };
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        drop(RawChannel(self.raw));
+    }
+}
+
+impl AsFd for EventChannel {
+    /// A descriptor that is readable when an event can be taken: for `poll`, `epoll` and async runtimes, never to be read.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.watch.as_fd()
+    }
+}
+
+impl fmt::Debug for EventChannel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventChannel").finish_non_exhaustive()
+    }
+}

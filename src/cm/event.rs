@@ -1,0 +1,309 @@
+#![expect(unsafe_code, reason = "reads the union in an rdma_cm_event")]
+
+use std::fmt;
+use std::slice;
+
+use rdma_sys::{rdma_cm_event, rdma_cm_event_type, rdma_conn_param};
+
+use super::handle::Token;
+use super::param::Negotiated;
+use super::phase::Phase;
+use super::reject::{RejectReason, Rejection};
+use super::request::ConnRequest;
+use crate::error::{Cause, Error, ErrorKind};
+
+/// Something that happened to an id (`rdma_cm_event`).
+///
+/// Everything in it is a copy, acknowledged before it was handed out; only a [`ConnRequest`] still holds its event.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Event {
+    /// The id that it happened to: for a connection request, the listener.
+    pub id: Token,
+    /// What happened.
+    pub kind: EventKind,
+}
+
+/// What happened to an id.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum EventKind {
+    /// The address is resolved: the id has its device. Next is the route.
+    AddrResolved,
+    /// The address could not be resolved.
+    AddrError(EventStatus),
+    /// The route is resolved. Next is connect.
+    RouteResolved,
+    /// The route could not be resolved.
+    RouteError(EventStatus),
+    /// A peer wants to connect.
+    ConnectRequest(ConnRequest),
+    /// The peer has accepted, and the user's own queue pair is to be made ready.
+    ConnectResponse(Answer),
+    /// The connection could not be made.
+    ConnectError(EventStatus),
+    /// The peer does not answer.
+    Unreachable(EventStatus),
+    /// The peer, or nobody at its address, said no.
+    Rejected(Rejection),
+    /// The connection stands.
+    Established(Answer),
+    /// The connection is down.
+    Disconnected(EventStatus),
+    /// The device is being removed: drop what was made on it.
+    DeviceRemoval,
+    /// The network device behind the address has changed (bonding). The connection stays.
+    AddrChange,
+    /// The queue pair's number may be used again.
+    TimewaitExit,
+    /// An event that this crate has no name for.
+    Other {
+        /// The number of the event.
+        code: u32,
+        /// Its status, as it came.
+        status: i32,
+    },
+}
+
+/// What came with the peer's answer to a connect.
+///
+/// On the accepting side ESTABLISHED carries nothing: both depths are 0 and there is no data. What was negotiated there is
+/// what accept was given: see [`CmId::negotiated`](super::CmId::negotiated).
+#[derive(Clone, PartialEq, Eq)]
+pub struct Answer {
+    negotiated: Negotiated,
+    private_data: Box<[u8]>,
+}
+
+/// The status of an event that reports a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventStatus {
+    raw: i32,
+    /// The errno behind a status of -1, which is librdmacm's own way to report a failed call.
+    library_errno: i32,
+}
+
+impl Event {
+    /// The event's failure as an error of `op`, the step that waited for it; `None` for an event that is no failure.
+    pub(crate) fn failure(&self, op: &'static str) -> Option<Error> {
+        Some(match &self.kind {
+            EventKind::AddrError(status)
+            | EventKind::RouteError(status)
+            | EventKind::ConnectError(status)
+            | EventKind::Unreachable(status) => status.to_error(op),
+            EventKind::Rejected(rejection) => Error::new(op, Cause::Rejected(rejection.clone())),
+            EventKind::Disconnected(_) => Error::plain(
+                op,
+                ErrorKind::Disconnected,
+                "the peer has ended the connection",
+            ),
+            EventKind::DeviceRemoval => {
+                Error::plain(op, ErrorKind::DeviceRemoved, "the RDMA device was removed")
+            }
+            _ => return None,
+        })
+    }
+}
+
+impl EventKind {
+    /// Copies an event that is no connection request. `errno` is what `rdma_get_cm_event` left.
+    ///
+    /// # Safety
+    ///
+    /// `event` came from `rdma_get_cm_event`, is of a connected service, and is not acknowledged.
+    pub(super) unsafe fn copy_of(event: &rdma_cm_event, errno: i32) -> Self {
+        let status = EventStatus {
+            raw: event.status,
+            library_errno: errno,
+        };
+        // SAFETY: the library fills `conn` for every event of a connected service or leaves the union zeroed; for the
+        // numbers of rdma-core 60 and later, which use `arg` instead, nothing of it is looked at below.
+        let conn = unsafe { &event.param.conn };
+        match event.event {
+            rdma_cm_event_type::RDMA_CM_EVENT_ADDR_RESOLVED => Self::AddrResolved,
+            rdma_cm_event_type::RDMA_CM_EVENT_ADDR_ERROR => Self::AddrError(status),
+            rdma_cm_event_type::RDMA_CM_EVENT_ROUTE_RESOLVED => Self::RouteResolved,
+            rdma_cm_event_type::RDMA_CM_EVENT_ROUTE_ERROR => Self::RouteError(status),
+            rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_RESPONSE => {
+                // SAFETY: `conn` was filled for this event, and the event is not acknowledged.
+                Self::ConnectResponse(unsafe { Answer::copy_of(conn) })
+            }
+            rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_ERROR => Self::ConnectError(status),
+            rdma_cm_event_type::RDMA_CM_EVENT_UNREACHABLE => Self::Unreachable(status),
+            rdma_cm_event_type::RDMA_CM_EVENT_REJECTED => Self::Rejected(Rejection::new(
+                RejectReason::new(event.status),
+                // SAFETY: as for CONNECT_RESPONSE.
+                unsafe { private_data_of(conn) },
+            )),
+            rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED => {
+                // SAFETY: as for CONNECT_RESPONSE.
+                Self::Established(unsafe { Answer::copy_of(conn) })
+            }
+            rdma_cm_event_type::RDMA_CM_EVENT_DISCONNECTED => Self::Disconnected(status),
+            rdma_cm_event_type::RDMA_CM_EVENT_DEVICE_REMOVAL => Self::DeviceRemoval,
+            rdma_cm_event_type::RDMA_CM_EVENT_ADDR_CHANGE => Self::AddrChange,
+            rdma_cm_event_type::RDMA_CM_EVENT_TIMEWAIT_EXIT => Self::TimewaitExit,
+            other => Self::Other {
+                code: other.0,
+                status: event.status,
+            },
+        }
+    }
+
+    /// The phase that the event moves its id to.
+    pub(super) fn phase(&self) -> Option<Phase> {
+        Some(match self {
+            Self::AddrResolved => Phase::AddrResolved,
+            Self::RouteResolved => Phase::RouteResolved,
+            Self::ConnectResponse(_) => Phase::Responded,
+            Self::Established(_) => Phase::Established,
+            Self::Disconnected(_) => Phase::Disconnected,
+            Self::AddrError(_)
+            | Self::RouteError(_)
+            | Self::ConnectError(_)
+            | Self::Unreachable(_)
+            | Self::Rejected(_) => Phase::Failed,
+            Self::DeviceRemoval => Phase::Removed,
+            Self::ConnectRequest(_)
+            | Self::AddrChange
+            | Self::TimewaitExit
+            | Self::Other { .. } => return None,
+        })
+    }
+}
+
+impl Answer {
+    /// # Safety
+    ///
+    /// `conn` is of an event that is not acknowledged and for which the library filled it.
+    unsafe fn copy_of(conn: &rdma_conn_param) -> Self {
+        Self {
+            negotiated: Negotiated {
+                responder_resources: conn.responder_resources,
+                initiator_depth: conn.initiator_depth,
+            },
+            // SAFETY: the caller's own obligation.
+            private_data: unsafe { private_data_of(conn) },
+        }
+    }
+
+    /// The depths that both sides have agreed on.
+    #[must_use]
+    pub fn negotiated(&self) -> Negotiated {
+        self.negotiated
+    }
+
+    /// What the peer sent with its answer: over InfiniBand and RoCE always 196 bytes, padded with zeros; over iWARP as many
+    /// as were sent.
+    #[must_use]
+    pub fn private_data(&self) -> &[u8] {
+        &self.private_data
+    }
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answer")
+            .field("negotiated", &self.negotiated)
+            .field("private_data_len", &self.private_data.len())
+            .finish()
+    }
+}
+
+/// # Safety
+///
+/// `conn` is of an event that is not acknowledged and for which the library filled it.
+unsafe fn private_data_of(conn: &rdma_conn_param) -> Box<[u8]> {
+    if conn.private_data.is_null() {
+        return Box::default();
+    }
+    // SAFETY: the library sets the pointer to `private_data_len` bytes inside the event, which the caller keeps.
+    let data: &[u8] =
+        unsafe { slice::from_raw_parts(conn.private_data.cast(), conn.private_data_len.into()) };
+    data.into()
+}
+
+impl EventStatus {
+    /// The status as it came: 0, a negative errno, or -1 for a failure inside the library.
+    #[must_use]
+    pub fn as_raw(self) -> i32 {
+        self.raw
+    }
+
+    /// The errno that the status stands for, if it stands for one.
+    #[must_use]
+    pub fn errno(self) -> Option<i32> {
+        match self.raw {
+            // -1 would be EPERM; the library means "see errno".
+            -1 => Some(self.library_errno),
+            raw if raw < 0 => raw.checked_neg(),
+            _ => None,
+        }
+    }
+
+    fn to_error(self, op: &'static str) -> Error {
+        match self.errno() {
+            Some(errno) => Error::os(op, errno),
+            None => Error::plain(
+                op,
+                ErrorKind::Other,
+                "the connection manager gave no reason",
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn minus_one_is_the_librarys_errno_and_never_eperm() {
+        let status = |raw| EventStatus {
+            raw,
+            library_errno: libc::EINVAL,
+        };
+        assert_eq!(status(-1).errno(), Some(libc::EINVAL));
+        assert_eq!(status(-110).errno(), Some(libc::ETIMEDOUT));
+        assert_eq!(status(0).errno(), None);
+        assert_eq!(status(8).errno(), None);
+        assert_eq!(status(i32::MIN).errno(), None);
+        assert_eq!(
+            status(-19).to_error("rdma_resolve_addr").kind(),
+            ErrorKind::NoDevice
+        );
+    }
+
+    /// An event as the library hands it out, with its union zeroed.
+    fn event(code: u32, status: i32) -> rdma_cm_event {
+        // SAFETY: all zeros is a valid event: null pointers, and a union of plain data.
+        let mut event: rdma_cm_event = unsafe { std::mem::zeroed() };
+        event.event = rdma_cm_event_type(code);
+        event.status = status;
+        event
+    }
+
+    #[test]
+    fn an_event_without_a_name_keeps_its_number() {
+        for code in [16, 17, 18, 19, 42, 1000] {
+            // SAFETY: a zeroed union reads as parameters without data.
+            let kind = unsafe { EventKind::copy_of(&event(code, -5), 0) };
+            assert!(
+                matches!(kind, EventKind::Other { code: c, status: -5 } if c == code),
+                "{kind:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_event_without_private_data_has_an_empty_slice() {
+        let rejected = rdma_cm_event_type::RDMA_CM_EVENT_REJECTED.0;
+        // SAFETY: a zeroed union reads as parameters without data.
+        let kind = unsafe { EventKind::copy_of(&event(rejected, 8), 0) };
+        let EventKind::Rejected(rejection) = kind else {
+            panic!("not a rejection");
+        };
+        assert_eq!(rejection.reason(), RejectReason::INVALID_SERVICE_ID);
+        assert_eq!(rejection.private_data(), b"");
+    }
+}

@@ -1,0 +1,275 @@
+#![expect(unsafe_code, reason = "owns a pointer to an rdma_cm_id")]
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rdma_sys::{ibv_context, ibv_qp, ibv_qp_attr, ibv_qp_state, rdma_cm_id};
+
+use super::addr;
+use super::channel::EventChannel;
+use super::event::EventKind;
+use super::listen::Requests;
+use super::param::Negotiated;
+use super::phase::{Phase, PhaseCell};
+use crate::error::errno_of_rdma;
+
+/// The number by which events name an id. No two ids of a process ever have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(usize);
+
+impl Token {
+    /// A number that was never used before.
+    pub(super) fn new() -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The number as `rdma_cm_id::context`: no pointer, nobody follows it.
+    pub(super) fn to_context(self) -> *mut libc::c_void {
+        ptr::without_provenance_mut(self.0)
+    }
+
+    /// The number that is the context of `id`.
+    ///
+    /// # Safety
+    ///
+    /// `id` is alive.
+    pub(super) unsafe fn of(id: *const rdma_cm_id) -> Self {
+        // SAFETY: the caller says that the id is alive. Its context is written once, before events of it are read.
+        Self(unsafe { (*id).context }.addr())
+    }
+}
+
+/// A pointer to an id, on its way to its end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RawId(pub(super) NonNull<rdma_cm_id>);
+
+// SAFETY: librdmacm lets every thread use an id; who may do so when is up to the handle.
+unsafe impl Send for RawId {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for RawId {}
+
+impl RawId {
+    pub(super) fn as_ptr(self) -> *mut rdma_cm_id {
+        self.0.as_ptr()
+    }
+
+    /// Destroys the id: the owner's last act.
+    pub(super) fn destroy(self) {
+        // SAFETY: `rdma_destroy_id` wants an id without a queue pair and waits for its events to be acknowledged: a queue pair
+        // holds a share of the handle, so there is none; events are acknowledged in the gate, and those of requests are the
+        // reason for `Requests::end_listener`.
+        let returned = unsafe { rdma_sys::rdma_destroy_id(self.as_ptr()) };
+        // It fails, and leaks the id, when the channel's descriptor is closed, which `EventChannel` does not allow.
+        debug_assert!(
+            errno_of_rdma(returned).is_ok() || std::thread::panicking(),
+            "rdma_destroy_id: {:?}",
+            errno_of_rdma(returned)
+        );
+    }
+}
+
+/// What is shared by everybody who holds an id: its [`CmId`](super::CmId), its queue pair, and for a moment the reader of an
+/// event.
+///
+/// # Invariants
+///
+/// `raw` is an id that nobody else destroys. Its `context` is `token`. While this is alive it is in the table of `channel`.
+/// `raw->qp` is read and written only with `control` locked or, for the destruction of the queue pair, with `control` and the
+/// channel's gate locked.
+pub(super) struct Handle {
+    raw: RawId,
+    token: Token,
+    control: Mutex<Control>,
+    phase: PhaseCell,
+    view: Mutex<View>,
+    requests: Requests,
+}
+
+/// What the id's own lock protects: the channel, and in C everything that reads `id->qp`.
+#[derive(Debug)]
+pub(super) struct Control {
+    pub(super) channel: EventChannel,
+}
+
+/// What the library wrote into the id while it read an event, copied, so that nobody reads the C structure meanwhile.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct View {
+    pub(super) verbs: Option<Verbs>,
+    pub(super) local: Option<SocketAddr>,
+    pub(super) peer: Option<SocketAddr>,
+    pub(super) negotiated: Option<Negotiated>,
+}
+
+/// The device of an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Verbs(pub(super) NonNull<ibv_context>);
+
+// SAFETY: an address that is compared, and given to `Context::from_raw` while an id keeps the device open.
+unsafe impl Send for Verbs {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Verbs {}
+
+impl Handle {
+    /// Takes over `raw`, whose context is `token`. The caller puts it into the channel's table.
+    pub(super) fn new(raw: RawId, token: Token, channel: EventChannel, phase: Phase) -> Self {
+        // INVARIANT: the two callers have just made `raw`, or read it from a request.
+        Self {
+            raw,
+            token,
+            control: Mutex::new(Control { channel }),
+            phase: PhaseCell::new(phase),
+            view: Mutex::new(View::default()),
+            requests: Requests::default(),
+        }
+    }
+
+    pub(super) fn raw(&self) -> *mut rdma_cm_id {
+        self.raw.as_ptr()
+    }
+
+    pub(super) fn token(&self) -> Token {
+        self.token
+    }
+
+    pub(super) fn phase(&self) -> &PhaseCell {
+        &self.phase
+    }
+
+    pub(super) fn requests(&self) -> &Requests {
+        &self.requests
+    }
+
+    /// The id's own lock. Order: this, then a gate. A reader takes it only outside the gate.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Control> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn view(&self) -> View {
+        *self.lock_view()
+    }
+
+    fn lock_view(&self) -> MutexGuard<'_, View> {
+        self.view.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set_negotiated(&self, negotiated: Negotiated) {
+        self.lock_view().negotiated = Some(negotiated);
+    }
+
+    /// Copies device and addresses from the id.
+    ///
+    /// # Safety
+    ///
+    /// Nobody writes to them meanwhile: the channel's gate is held, or no event of the id can come.
+    pub(super) unsafe fn refresh_view(&self) {
+        // SAFETY: the id is alive (the invariant), and the caller says that nobody writes to this field.
+        let verbs = unsafe { (*self.raw()).verbs };
+        // SAFETY: as above.
+        let route = unsafe { &(*self.raw()).route.addr };
+        // SAFETY: every member of the union is plain bytes, zeroed when the id was made.
+        let local = addr::from_storage(unsafe { &route.__bindgen_anon_1.src_storage });
+        // SAFETY: as above.
+        let peer = addr::from_storage(unsafe { &route.__bindgen_anon_2.dst_storage });
+        let mut view = self.lock_view();
+        view.verbs = NonNull::new(verbs).map(Verbs);
+        view.local = local;
+        view.peer = peer;
+    }
+
+    /// What an event means for the id, done inside the gate.
+    pub(super) fn note(&self, kind: &EventKind) {
+        match kind {
+            EventKind::AddrResolved | EventKind::RouteResolved => {
+                // SAFETY: the caller holds the gate of the id's channel, so no other event of the id is read meanwhile, and
+                // `rdma_resolve_addr`, which also writes here, takes the gate.
+                unsafe { self.refresh_view() };
+            }
+            EventKind::Established(answer) if self.view().negotiated.is_none() => {
+                self.set_negotiated(answer.negotiated());
+            }
+            _ => {}
+        }
+        if let Some(phase) = kind.phase() {
+            self.phase.advance(phase);
+        }
+    }
+
+    /// What an event asks to be done, outside the gate and before the program sees it.
+    ///
+    /// The library does not move a queue pair to its error state when the connection goes down, so what is posted would never
+    /// be flushed; and the peer waits for an answer to its disconnect.
+    pub(super) fn follow_up(&self, kind: &EventKind) {
+        match kind {
+            EventKind::Disconnected(_) => {
+                let control = self.lock();
+                self.qp_to_error();
+                // SAFETY: `rdma_disconnect` wants an id with a device, which one that was connected has; it reads `id->qp`,
+                // which the lock held here protects. Its failure means that the connection is down already.
+                let _ = unsafe { rdma_sys::rdma_disconnect(self.raw()) };
+                drop(control);
+            }
+            // On a rejection the library has done this itself.
+            EventKind::DeviceRemoval => {
+                let control = self.lock();
+                self.qp_to_error();
+                drop(control);
+            }
+            _ => {}
+        }
+    }
+
+    /// Moves the queue pair on the id, if there is one, to its error state. The id's lock is held.
+    fn qp_to_error(&self) {
+        // SAFETY: the id is alive, and the lock that the caller holds protects this field.
+        if let Some(qp) = NonNull::new(unsafe { (*self.raw()).qp }) {
+            // A device that is gone may refuse; there is nothing left to flush then.
+            let _ = modify_to_error(qp);
+        }
+    }
+}
+
+/// Moves `qp`, which the id's lock keeps from being destroyed, to its error state.
+pub(super) fn modify_to_error(qp: NonNull<ibv_qp>) -> i32 {
+    let mut attr = ibv_qp_attr {
+        qp_state: ibv_qp_state::IBV_QPS_ERR,
+        ..ibv_qp_attr::default()
+    };
+    // SAFETY: `ibv_modify_qp` wants a queue pair, which the caller keeps, and attributes of which the mask names the one set.
+    unsafe {
+        rdma_sys::ibv_modify_qp(
+            qp.as_ptr(),
+            &raw mut attr,
+            // CAST: a mask of low bits.
+            rdma_sys::IBV_QP_STATE as i32,
+        )
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let view = self.view();
+        f.debug_struct("CmId")
+            .field("token", &self.token.0)
+            .field("phase", &self.phase.get())
+            .field("local", &view.local)
+            .field("peer", &view.peer)
+            .finish()
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let control = self.control.get_mut();
+        let channel = control
+            .unwrap_or_else(PoisonError::into_inner)
+            .channel
+            .clone();
+        // From here on no event finds the handle, and no new request is counted.
+        channel.forget(self.token);
+        self.requests.end_listener(self.raw, channel);
+    }
+}

@@ -1,0 +1,93 @@
+//! The end of a listener, whose memory C frees only when every connection request of it has been acknowledged.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use super::channel::EventChannel;
+use super::handle::RawId;
+
+/// The connection requests of one listener that are not acknowledged yet.
+///
+/// Requests are counted inside the channel's gate, while the listener's handle is alive. So once the handle is gone from the
+/// channel's table, the number only falls.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Requests {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    outstanding: usize,
+    /// A listener that could be destroyed neither in place nor on a thread: the last request does it.
+    orphan: Option<Orphan>,
+}
+
+/// A listening id whose handle is gone, with the channel that it needs.
+#[derive(Debug)]
+struct Orphan {
+    id: RawId,
+    /// Dropped after the id.
+    _channel: EventChannel,
+}
+
+/// One request that is counted until this is dropped, which must be after the ack.
+#[derive(Debug)]
+pub(super) struct Outstanding {
+    requests: Requests,
+}
+
+impl Requests {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a request.
+    pub(super) fn count(&self) -> Outstanding {
+        self.lock().outstanding += 1;
+        Outstanding {
+            requests: self.clone(),
+        }
+    }
+
+    /// Destroys `id`, whose handle is gone, without making the caller wait for requests that others hold.
+    ///
+    /// With none outstanding that is done in place. Otherwise a short-lived thread calls `rdma_destroy_id`: the kernel stops
+    /// listening and frees the port at once, and the call returns with the last ack.
+    pub(super) fn end_listener(&self, id: RawId, channel: EventChannel) {
+        let mut state = self.lock();
+        if state.outstanding == 0 {
+            drop(state);
+            id.destroy();
+            return;
+        }
+        state.orphan = Some(Orphan {
+            id,
+            _channel: channel,
+        });
+        drop(state);
+        let requests = self.clone();
+        // When no thread can be made, the orphan waits for the last request.
+        let _ = thread::Builder::new()
+            .name("rdmacm-listener-end".to_owned())
+            .spawn(move || requests.destroy_orphan());
+    }
+
+    fn destroy_orphan(&self) {
+        let orphan = self.lock().orphan.take();
+        if let Some(orphan) = orphan {
+            orphan.id.destroy();
+        }
+    }
+}
+
+impl Drop for Outstanding {
+    fn drop(&mut self) {
+        let mut state = self.requests.lock();
+        state.outstanding -= 1;
+        let last = state.outstanding == 0;
+        drop(state);
+        if last {
+            self.requests.destroy_orphan();
+        }
+    }
+}

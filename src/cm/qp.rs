@@ -1,0 +1,115 @@
+#![expect(unsafe_code, reason = "makes and destroys the queue pair of an id")]
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rdma_sys::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_state};
+
+use super::anchor;
+use super::handle::{Handle, modify_to_error};
+use super::id::CmId;
+use super::phase::Phase;
+use crate::error::{Cause, Error, ErrorKind, Result, errno_of_rdma, pointer_of};
+use crate::verbs::{self, ProtectionDomain, QpOwner, QueuePair, QueuePairInit};
+
+const OP: &str = "rdma_create_qp";
+
+/// Makes the queue pair of an id.
+pub(super) fn create(
+    handle: &Arc<Handle>,
+    pd: &ProtectionDomain,
+    init: &QueuePairInit,
+) -> Result<QueuePair> {
+    let id = CmId::from_handle(Arc::clone(handle));
+    let context = anchor::context_of(handle)?;
+    if *pd.context() != context {
+        return Err(Error::new(
+            OP,
+            Cause::DeviceMismatch {
+                what: "the protection domain",
+                found: pd.context().name().to_owned(),
+                wanted: context.name().to_owned(),
+            },
+        ));
+    }
+    let control = handle.lock();
+    id.expect(OP, "an id with a device that is not connected", |phase| {
+        matches!(
+            phase,
+            Phase::Bound | Phase::AddrResolved | Phase::RouteResolved | Phase::Requested
+        )
+    })?;
+    if id.has_qp() {
+        return Err(Error::state(
+            OP,
+            "an id without a queue pair",
+            "there is one already",
+        ));
+    }
+    let owner = Box::new(IdOwner(Arc::clone(handle)));
+    let create = |attr: &mut ibv_qp_init_attr| {
+        // SAFETY: `rdma_create_qp` wants an id with a device and without a queue pair, and a domain and queues of that
+        // device: all checked above or in `new_on`. It writes `id->qp`, which the lock protects.
+        let returned = unsafe { rdma_sys::rdma_create_qp(handle.raw(), pd.as_raw(), attr) };
+        errno_of_rdma(returned).map_err(|errno| {
+            if errno == libc::EINVAL && peer_gone(handle) {
+                Error::os_as(OP, errno, ErrorKind::PeerGone).at(id.local_addr(), id.peer_addr())
+            } else {
+                id.error_here(OP, errno)
+            }
+        })?;
+        // SAFETY: the id is alive; the lock is held.
+        let qp = unsafe { (*handle.raw()).qp };
+        pointer_of(qp).map_err(|errno| Error::os(OP, errno))
+    };
+    // SAFETY: `create` makes the queue pair in `pd` with the attributes that it is given, and `IdOwner` is the only one that
+    // destroys it: `rdma_destroy_qp` is called nowhere.
+    let made = unsafe { verbs::new_on(OP, pd, init, owner, create) };
+    drop(control);
+    made
+}
+
+/// Whether the peer of a request has given up, after a call on it gave EINVAL: then the kernel has no attributes for the next
+/// state either; when the fault was ours, it does.
+pub(super) fn peer_gone(handle: &Handle) -> bool {
+    if handle.phase().get() < Phase::Requested {
+        return false;
+    }
+    let mut attr = ibv_qp_attr {
+        qp_state: ibv_qp_state::IBV_QPS_RTR,
+        ..ibv_qp_attr::default()
+    };
+    let mut mask = 0;
+    // SAFETY: `rdma_init_qp_attr` wants an id and room for its two answers.
+    let returned =
+        unsafe { rdma_sys::rdma_init_qp_attr(handle.raw(), &raw mut attr, &raw mut mask) };
+    errno_of_rdma(returned) == Err(libc::EINVAL)
+}
+
+/// The end of a queue pair on an id: it takes the id's lock and the gate, since the library uses the queue pair in calls and
+/// while it reads events.
+struct IdOwner(Arc<Handle>);
+
+impl QpOwner for IdOwner {
+    fn to_error(&self, qp: NonNull<ibv_qp>) -> i32 {
+        let control = self.0.lock();
+        let gate = control.channel.gate();
+        let returned = modify_to_error(qp);
+        drop(gate);
+        returned
+    }
+
+    fn destroy(&self, qp: NonNull<ibv_qp>) -> i32 {
+        let control = self.0.lock();
+        let gate = control.channel.gate();
+        // SAFETY: `ibv_destroy_qp` wants a queue pair that nobody uses: calls that read `id->qp` hold the id's lock, the
+        // reader of events holds the gate, and posts go through halves that are gone. `rdma_destroy_qp` would hide the result.
+        let returned = unsafe { rdma_sys::ibv_destroy_qp(qp.as_ptr()) };
+        if returned == 0 {
+            // SAFETY: the id is alive, since this owner holds the handle; both locks are held.
+            unsafe { (*self.0.raw()).qp = std::ptr::null_mut() };
+        }
+        drop(gate);
+        returned
+    }
+}

@@ -1,0 +1,408 @@
+#![expect(unsafe_code, reason = "calls rdma_accept and rdma_reject")]
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::ptr;
+
+use super::channel::EventChannel;
+use super::handle::Token;
+use super::id::CmId;
+use super::param::{ConnParam, Limits, Message, Negotiated, RnrRetry, check_private_data};
+use super::phase::Phase;
+use super::qp;
+use super::unacked::Unacked;
+use crate::error::{Error, ErrorKind, Result, errno_of_rdma};
+use crate::verbs::{Context, ProtectionDomain, QueuePair, QueuePairInit};
+
+const ACCEPT: &str = "rdma_accept";
+const REJECT: &str = "rdma_reject";
+
+/// A peer's wish to connect: the new id, and the event that brought it, which stays un-acknowledged until the request was
+/// answered.
+///
+/// It is answered once, by a method that consumes it. Dropped, it rejects the peer. It may wait, and move to another thread;
+/// the peer waits meanwhile, and gives up some time after.
+///
+/// Make the queue pair and post the first receives before accepting: the peer may send as soon as the connection stands.
+#[must_use = "dropping a request rejects the peer"]
+pub struct ConnRequest {
+    /// `None` once it was answered.
+    pending: Option<Pending>,
+}
+
+/// The order is the order of dropping: the event is acknowledged, then the id is destroyed.
+#[derive(Debug)]
+struct Pending {
+    unacked: Unacked,
+    id: CmId,
+}
+
+/// What the peer offered with its request: a view of the event's own memory, until the request is answered.
+///
+/// The depths are turned round already: [`responder_resources`](Self::responder_resources) is about what *this* side answers.
+#[derive(Clone, Copy)]
+pub struct Offer<'ev> {
+    unacked: &'ev Unacked,
+}
+
+/// An accept that failed, with the request if the peer was not answered: it can be tried again with other values.
+///
+/// Without a request, the peer was rejected and everything that belonged to it is gone.
+#[derive(Debug)]
+pub struct NotAccepted {
+    error: Error,
+    request: Option<ConnRequest>,
+}
+
+impl ConnRequest {
+    pub(super) fn new(unacked: Unacked, id: CmId) -> Self {
+        Self {
+            pending: Some(Pending { unacked, id }),
+        }
+    }
+
+    fn pending(&self) -> &Pending {
+        // INVARIANT: `pending` is taken only by methods that consume the request, and by `drop`.
+        match &self.pending {
+            Some(pending) => pending,
+            None => unreachable!("the request was consumed"),
+        }
+    }
+
+    /// The number by which events name the new id.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.pending().id.token()
+    }
+
+    /// The peer's address.
+    #[must_use]
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.pending().id.peer_addr()
+    }
+
+    /// The address that the peer connected to.
+    #[must_use]
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.pending().id.local_addr()
+    }
+
+    /// The device that the connection will be on.
+    ///
+    /// # Errors
+    ///
+    /// What `ibv_query_device` reports when the device is used for the first time.
+    pub fn context(&self) -> Result<Context> {
+        self.pending().id.context()
+    }
+
+    /// What the peer offered.
+    #[must_use]
+    pub fn offer(&self) -> Offer<'_> {
+        Offer {
+            unacked: &self.pending().unacked,
+        }
+    }
+
+    /// What the peer sent with its request: see [`Offer::private_data`].
+    #[must_use]
+    pub fn private_data(&self) -> &[u8] {
+        self.offer().private_data()
+    }
+
+    /// Makes the queue pair of the new id: see [`CmId::create_qp`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`CmId::create_qp`]. The request stays; dropping it rejects the peer.
+    #[doc(alias = "rdma_create_qp")]
+    pub fn create_qp(&self, pd: &ProtectionDomain, init: &QueuePairInit) -> Result<QueuePair> {
+        self.pending().id.create_qp(pd, init)
+    }
+
+    /// Moves the new id to a channel of its own, so that it survives the listener's: see [`CmId::migrate`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`CmId::migrate`].
+    #[doc(alias = "rdma_migrate_id")]
+    pub fn migrate(&self, channel: &EventChannel) -> Result<()> {
+        self.pending().id.migrate(channel)
+    }
+
+    /// Accepts as the library chooses: both depths the smaller of offer and device, RNR retry for ever, no private data.
+    ///
+    /// Needs a queue pair on the id. What follows is [`Established`](super::EventKind::Established), or a failure when the
+    /// peer has changed its mind.
+    ///
+    /// Calls `rdma_accept` with NULL ([man 3](https://man7.org/linux/man-pages/man3/rdma_accept.3.html)); the request's event
+    /// is acknowledged after it has returned. Blocks: no.
+    ///
+    /// # Errors
+    ///
+    /// [`State`](ErrorKind::State) without a queue pair: the request comes back. [`PeerGone`](ErrorKind::PeerGone) when the
+    /// peer has given up.
+    #[doc(alias = "rdma_accept")]
+    pub fn accept(self) -> Result<CmId, NotAccepted> {
+        let called = self.pending().accept(None);
+        self.finish(called)
+    }
+
+    /// Accepts with `param`. What it leaves out is chosen as in [`accept`](Self::accept).
+    ///
+    /// To send back something out of the event itself, use [`accept_from`](Self::accept_from): `param` cannot borrow from the
+    /// request that this consumes.
+    ///
+    /// # Errors
+    ///
+    /// As for [`accept`](Self::accept), and [`TooLarge`](ErrorKind::TooLarge) for private data of more than 196 bytes (255
+    /// over iWARP), a depth above the device's, or an `initiator_depth` above the offer: the request comes back.
+    #[doc(alias = "rdma_accept")]
+    pub fn accept_with(self, param: &ConnParam<'_>) -> Result<CmId, NotAccepted> {
+        let called = self.pending().accept(Some(param));
+        self.finish(called)
+    }
+
+    /// Accepts with what `choose` makes of the offer; it may borrow private data from the event.
+    ///
+    /// # Errors
+    ///
+    /// As for [`accept_with`](Self::accept_with). When `choose` panics, the peer is rejected.
+    #[doc(alias = "rdma_accept")]
+    pub fn accept_from<F>(self, choose: F) -> Result<CmId, NotAccepted>
+    where
+        F: for<'ev> FnOnce(Offer<'ev>) -> ConnParam<'ev>,
+    {
+        let param = choose(self.offer());
+        let called = self.pending().accept(Some(&param));
+        drop(param);
+        self.finish(called)
+    }
+
+    /// Rejects the peer, with `private_data` as the reason that a program can read.
+    ///
+    /// Calls `rdma_reject` ([man 3](https://man7.org/linux/man-pages/man3/rdma_reject.3.html)), acknowledges the event and
+    /// destroys the id. Blocks: no.
+    ///
+    /// # Errors
+    ///
+    /// [`TooLarge`](ErrorKind::TooLarge) for more than 148 bytes (255 over iWARP): the peer is rejected without them.
+    /// A peer that has given up meanwhile is no error.
+    #[doc(alias = "rdma_reject")]
+    pub fn reject(mut self, private_data: &[u8]) -> Result<()> {
+        let iwarp = self.context()?.is_iwarp();
+        let length = check_private_data(REJECT, Message::Reject, iwarp, private_data)?;
+        match self.pending.take() {
+            Some(pending) => pending.reject(private_data, length),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends the request after an accept: acknowledges its event, now that the call has returned.
+    fn finish(mut self, called: Result<(), Failed>) -> Result<CmId, NotAccepted> {
+        match called {
+            Ok(()) => match self.pending.take() {
+                Some(Pending { unacked, id }) => {
+                    drop(unacked);
+                    Ok(id)
+                }
+                None => unreachable!("the request was consumed"),
+            },
+            Err(Failed::Before(error)) => Err(NotAccepted {
+                error,
+                request: Some(self),
+            }),
+            // Some failures have rejected the peer already, others have not: dropping the request does it for certain, then
+            // acknowledges the event and destroys the id.
+            Err(Failed::Called(error)) => {
+                drop(self);
+                Err(NotAccepted {
+                    error,
+                    request: None,
+                })
+            }
+        }
+    }
+}
+
+/// Why an accept failed: before the C function was called, when the request is as good as new, or in it.
+enum Failed {
+    Before(Error),
+    Called(Error),
+}
+
+impl Pending {
+    /// Calls `rdma_accept` with `param`, or with NULL. The event stays un-acknowledged, since `self` does.
+    fn accept(&self, param: Option<&ConnParam<'_>>) -> Result<(), Failed> {
+        let context = self.id.context().map_err(Failed::Before)?;
+        let control = self.id.handle().lock();
+        self.id
+            .expect(ACCEPT, "a request that is not answered", |phase| {
+                phase == Phase::Requested
+            })
+            .map_err(Failed::Before)?;
+        if !self.id.has_qp() {
+            return Err(Failed::Before(Error::state(
+                ACCEPT,
+                "a queue pair on the request (`create_qp`)",
+                "there is none",
+            )));
+        }
+        let offer = self.unacked.param();
+        let mut raw = param
+            .map(|param| {
+                param.to_raw(&Limits {
+                    op: ACCEPT,
+                    message: Message::Accept,
+                    context: &context,
+                    offered_initiator_depth: Some(offer.initiator_depth),
+                })
+            })
+            .transpose()
+            .map_err(Failed::Before)?;
+        let limits = context.limits();
+        let agreed = Negotiated::agreed(raw.as_ref(), offer, limits);
+        // ESTABLISHED may be read before the call returns: the handle must be ready for it.
+        self.id.handle().set_negotiated(agreed);
+        self.id.handle().phase().advance(Phase::Connecting);
+        let param = raw.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
+        // SAFETY: `rdma_accept` wants
+        // - the id of a request, which was not accepted yet: the phase, checked under the id's lock;
+        // - parameters, and private data, that it reads during the call: `raw` and the `ConnParam` behind it; or NULL, when
+        //   there is a queue pair on the id, which was checked;
+        // - that the event is not acknowledged before it returns: `self` holds it.
+        let returned = unsafe { rdma_sys::rdma_accept(self.id.as_raw(), param) };
+        let result = errno_of_rdma(returned);
+        drop(control);
+        result.map_err(|errno| {
+            let gone = match errno {
+                libc::EINVAL => qp::peer_gone(self.id.handle()),
+                libc::ECONNRESET => true,
+                _ => false,
+            };
+            let error = if gone {
+                Error::os_as(ACCEPT, errno, ErrorKind::PeerGone)
+            } else {
+                Error::os(ACCEPT, errno)
+            };
+            Failed::Called(error.at(self.id.local_addr(), self.id.peer_addr()))
+        })
+    }
+
+    /// Calls `rdma_reject`; `length` is that of `private_data`, checked. Then the event is acknowledged and the id destroyed.
+    fn reject(self, private_data: &[u8], length: u8) -> Result<()> {
+        // SAFETY: `rdma_reject` wants the id of a request and `length` bytes that it reads during the call.
+        let returned = unsafe {
+            rdma_sys::rdma_reject(self.id.as_raw(), private_data.as_ptr().cast(), length)
+        };
+        match errno_of_rdma(returned) {
+            // EINVAL: the peer has given up, or an accept that failed has rejected it: there is nobody to tell.
+            Ok(()) | Err(libc::EINVAL) => Ok(()),
+            Err(errno) => Err(self.id.error_here(REJECT, errno)),
+        }
+    }
+}
+
+impl Drop for ConnRequest {
+    fn drop(&mut self) {
+        if let Some(pending) = self.pending.take() {
+            // Nobody is left to hear of a failure; the id is destroyed all the same.
+            drop(pending.reject(&[], 0));
+        }
+    }
+}
+
+impl fmt::Debug for ConnRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnRequest")
+            .field("id", &self.pending.as_ref().map(|pending| &pending.id))
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'ev> Offer<'ev> {
+    /// What the peer sent with its request: over InfiniBand and RoCE always 56 bytes, padded with zeros; over iWARP as many
+    /// as were sent.
+    #[must_use]
+    pub fn private_data(self) -> &'ev [u8] {
+        self.unacked.private_data()
+    }
+
+    /// RDMA reads and atomics that the peer wants to ask of this side at a time.
+    #[must_use]
+    pub fn responder_resources(self) -> u8 {
+        self.unacked.param().responder_resources
+    }
+
+    /// RDMA reads and atomics that the peer is ready to answer at a time: the limit of this side's `initiator_depth`.
+    #[must_use]
+    pub fn initiator_depth(self) -> u8 {
+        self.unacked.param().initiator_depth
+    }
+
+    /// Whether the peer does hardware flow control.
+    #[must_use]
+    pub fn flow_control(self) -> bool {
+        self.unacked.param().flow_control != 0
+    }
+
+    /// How often this side is to repeat a send when the peer does not answer.
+    #[must_use]
+    pub fn retry_count(self) -> u8 {
+        self.unacked.param().retry_count
+    }
+
+    /// How often this side is to repeat a send while the peer has no receive posted.
+    #[must_use]
+    pub fn rnr_retry(self) -> RnrRetry {
+        RnrRetry::from_raw(self.unacked.param().rnr_retry_count)
+    }
+
+    /// The number of the peer's queue pair.
+    #[must_use]
+    pub fn qp_num(self) -> u32 {
+        self.unacked.param().qp_num
+    }
+}
+
+impl fmt::Debug for Offer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Offer")
+            .field("responder_resources", &self.responder_resources())
+            .field("initiator_depth", &self.initiator_depth())
+            .field("flow_control", &self.flow_control())
+            .field("retry_count", &self.retry_count())
+            .field("rnr_retry", &self.rnr_retry())
+            .field("private_data_len", &self.private_data().len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl NotAccepted {
+    /// What went wrong.
+    #[must_use]
+    pub fn error(&self) -> &Error {
+        &self.error
+    }
+
+    /// The request, if the peer was not answered.
+    #[must_use]
+    pub fn into_request(self) -> Option<ConnRequest> {
+        self.request
+    }
+}
+
+impl From<NotAccepted> for Error {
+    /// Drops the request, if there still is one: the peer is rejected.
+    fn from(failed: NotAccepted) -> Self {
+        failed.error
+    }
+}
+
+impl fmt::Display for NotAccepted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for NotAccepted {}

@@ -1,0 +1,66 @@
+#![expect(unsafe_code, reason = "owns an rdma_cm_event")]
+
+use std::ptr::NonNull;
+use std::slice;
+
+use rdma_sys::{rdma_cm_event, rdma_conn_param};
+
+use super::listen::Outstanding;
+
+/// A connection request's event, not acknowledged yet; dropping it acknowledges it.
+///
+/// # Invariants
+///
+/// `raw` is a CONNECT_REQUEST event of a connected service, from `rdma_get_cm_event`, that nobody else acknowledges.
+#[derive(Debug)]
+pub(super) struct Unacked {
+    raw: NonNull<rdma_cm_event>,
+    /// Counts the event on its listener. Declared behind nothing that outlives the ack: `drop` acks, then this is dropped.
+    _counted: Outstanding,
+}
+
+// SAFETY: the event is a plain allocation; `rdma_ack_cm_event` takes the listener's own mutex and may run on any thread.
+unsafe impl Send for Unacked {}
+// SAFETY: through `&Unacked` the event is only read, and the library does not write to it once it has handed it out.
+unsafe impl Sync for Unacked {}
+
+impl Unacked {
+    /// Takes over `raw`.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is a CONNECT_REQUEST event of a connected service that nobody else acknowledges, and it is counted by `counted`.
+    pub(super) unsafe fn new(raw: NonNull<rdma_cm_event>, counted: Outstanding) -> Self {
+        // INVARIANT: the caller vouches for it.
+        Self {
+            raw,
+            _counted: counted,
+        }
+    }
+
+    /// The peer's parameters, as the event holds them: read until the ack.
+    pub(super) fn param(&self) -> &rdma_conn_param {
+        // SAFETY: the event is alive until `drop`.
+        let event = unsafe { self.raw.as_ref() };
+        // SAFETY: the event is of a connected service, so `conn` is the member that was written.
+        unsafe { &event.param.conn }
+    }
+
+    /// The peer's private data, in the event's own memory.
+    pub(super) fn private_data(&self) -> &[u8] {
+        let param = self.param();
+        if param.private_data.is_null() {
+            return &[];
+        }
+        // SAFETY: the library sets the pointer to `private_data_len` bytes inside the event, which is alive until `drop`.
+        unsafe { slice::from_raw_parts(param.private_data.cast(), param.private_data_len.into()) }
+    }
+}
+
+impl Drop for Unacked {
+    fn drop(&mut self) {
+        // SAFETY: `rdma_ack_cm_event` wants an event that was not acknowledged: the invariant. It counts on the listener,
+        // whose memory C keeps until this has been counted. It fails for a null pointer only.
+        unsafe { rdma_sys::rdma_ack_cm_event(self.raw.as_ptr()) };
+    }
+}

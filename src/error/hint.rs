@@ -1,0 +1,61 @@
+//! What to do about an errno, where that is known.
+
+use std::io;
+
+use super::ErrorKind;
+
+/// The errno as text: the C library's words and the number.
+pub(super) fn errno_text(errno: i32) -> String {
+    if errno == 524 {
+        return "Operation not supported by the kernel (os error 524)".to_owned();
+    }
+    io::Error::from_raw_os_error(errno).to_string()
+}
+
+/// A sentence that starts with its own separator, or nothing.
+pub(super) fn advice(kind: ErrorKind, errno: i32) -> String {
+    match (kind, errno) {
+        (ErrorKind::NoDevice, libc::ENOENT) => {
+            "; /dev/infiniband/rdma_cm is missing or not permitted: load it with \
+             `modprobe rdma_ucm`, or let this user open it"
+                .to_owned()
+        }
+        (ErrorKind::NoDevice, _) => {
+            "; no RDMA device reaches this: `rdma link` lists the devices, and \
+             `rdma link add rxe0 type rxe netdev NAME` makes one in software"
+                .to_owned()
+        }
+        (ErrorKind::OutOfMemory, libc::ENOMEM) => locked_memory().unwrap_or_default(),
+        _ => String::new(),
+    }
+}
+
+/// Names the locked-memory limit when there is one: it is the usual reason for ENOMEM.
+fn locked_memory() -> Option<String> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current?;
+    Some(format!(
+        "; this process may lock {} KiB of memory: raise it (`ulimit -l`, or LimitMEMLOCK= of the service)",
+        limit / 1024
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_own_errno_has_words() {
+        assert_eq!(
+            errno_text(524),
+            "Operation not supported by the kernel (os error 524)"
+        );
+        assert_eq!(errno_text(22), "Invalid argument (os error 22)");
+    }
+
+    #[test]
+    fn a_missing_device_node_names_the_module() {
+        assert!(advice(ErrorKind::NoDevice, libc::ENOENT).contains("modprobe rdma_ucm"));
+        assert!(advice(ErrorKind::NoDevice, libc::ENODEV).contains("rdma link"));
+        assert_eq!(advice(ErrorKind::AddrInUse, libc::EADDRINUSE), "");
+    }
+}

@@ -1,0 +1,396 @@
+use std::collections::VecDeque;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use super::connector::Connector;
+use super::options::Options;
+use super::steps;
+use crate::cm::{CmId, EventChannel, EventKind, Negotiated};
+use crate::error::{Error, ErrorKind, Result};
+use crate::os::{self, Deadline};
+use crate::verbs::{
+    Buf, Completion, CompletionQueue, Context, Pool, ProtectionDomain, QueuePair, QueuePairInit,
+    Status,
+};
+
+const SEND: &str = "ibv_post_send";
+const RECV: &str = "ibv_post_recv";
+
+/// How long [`Connection::close`] waits for what is posted to be flushed.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// A reliable connection that carries whole messages.
+///
+/// Dropped, it disconnects, and what is on its way to either side may be lost; [`close`](Self::close) ends it in order and
+/// reports errors.
+#[derive(Debug)]
+pub struct Connection {
+    qp: QueuePair,
+    cq: CompletionQueue,
+    pool: Pool,
+    /// Received, and not asked for yet.
+    inbox: VecDeque<Buf>,
+    /// How many receives are posted.
+    posted: u32,
+    /// Why nothing more arrives, once nothing more does.
+    ended: Option<Ended>,
+    id: CmId,
+    channel: EventChannel,
+    private_data: Box<[u8]>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// The peer, or this side, has disconnected.
+    Disconnected,
+    /// The device is gone.
+    DeviceRemoved,
+}
+
+/// What one turn of waiting brought.
+enum Turn {
+    Sent(Status),
+    Received(Status),
+    Ended(Ended),
+    TimedOut,
+}
+
+/// The parts of a connection that is not made yet, with its receives posted.
+pub(super) struct Prepared {
+    qp: QueuePair,
+    cq: CompletionQueue,
+    pool: Pool,
+    posted: u32,
+}
+
+impl Prepared {
+    /// Makes domain, completion queue, queue pair and memory on `context`, and posts the receives.
+    pub(super) fn new(
+        context: &Context,
+        options: &Options,
+        create_qp: impl FnOnce(&ProtectionDomain, &QueuePairInit) -> Result<QueuePair>,
+    ) -> Result<Self> {
+        let depth = options.queue_depth;
+        let pd = context.alloc_pd()?;
+        let cq = context.create_cq_with_channel(depth.saturating_mul(2))?;
+        let init = QueuePairInit::new(&cq.handle())
+            .max_send_wr(depth)
+            .max_recv_wr(depth);
+        let mut qp = create_qp(&pd, &init)?;
+        // One set is posted, one may be with the program, one is for sends.
+        let pool = pd.pool(depth as usize * 3, options.message_size)?;
+        for buf in (0..depth).map_while(|_| pool.take()) {
+            qp.recv.post(buf, 0)?;
+        }
+        Ok(Self {
+            qp,
+            cq,
+            pool,
+            posted: depth,
+        })
+    }
+
+    pub(super) fn into_connection(
+        self,
+        id: CmId,
+        channel: EventChannel,
+        private_data: Box<[u8]>,
+    ) -> Connection {
+        Connection {
+            qp: self.qp,
+            cq: self.cq,
+            pool: self.pool,
+            inbox: VecDeque::new(),
+            posted: self.posted,
+            ended: None,
+            id,
+            channel,
+            private_data,
+        }
+    }
+}
+
+impl Connection {
+    /// Connects to `addr` with the default options; see [`Connector`] for others.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Connector::connect`].
+    pub fn connect(addr: impl ToSocketAddrs) -> Result<Self> {
+        Connector::new().connect(addr)
+    }
+
+    /// Sends `data` as one message, and waits until the peer's device has it.
+    ///
+    /// Calls `ibv_post_send` ([man 3](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)). Blocks: yes.
+    ///
+    /// # Errors
+    ///
+    /// [`TooLarge`](ErrorKind::TooLarge) for more than [`message_size`](Options::message_size) bytes;
+    /// [`Disconnected`](ErrorKind::Disconnected); [`WorkFailed`](ErrorKind::WorkFailed) with the status of a send that the
+    /// peer did not take; [`QueueFull`](ErrorKind::QueueFull) when the program holds every buffer.
+    #[doc(alias = "ibv_post_send")]
+    pub fn send(&mut self, data: &[u8]) -> Result<()> {
+        if data.len() > self.pool.buffer_size() {
+            return Err(Error::too_large(
+                SEND,
+                "length of the message",
+                data.len() as u64,
+                self.pool.buffer_size() as u64,
+                "make both ends with a larger `Options::message_size`",
+            ));
+        }
+        let mut buf = self.buffer()?;
+        buf.fill_from(data);
+        self.send_buf(buf)
+    }
+
+    /// Sends what is in `buf`, one of this connection's buffers, without copying it: from [`buffer`](Self::buffer) or as it
+    /// was received.
+    ///
+    /// # Errors
+    ///
+    /// As for [`send`](Self::send).
+    pub fn send_buf(&mut self, buf: Buf) -> Result<()> {
+        if let Some(ended) = self.ended {
+            return Err(self.error_of(ended, SEND));
+        }
+        self.qp.send.send(buf, 0)?;
+        loop {
+            match self.turn(None)? {
+                Turn::Sent(status) if status.is_success() => return Ok(()),
+                Turn::Sent(Status::FLUSHED) => {
+                    return Err(self.error_of(Ended::Disconnected, SEND));
+                }
+                Turn::Sent(status) => return Err(self.failed(status, SEND)),
+                Turn::Received(_) => {}
+                Turn::Ended(ended) => return Err(self.error_of(ended, SEND)),
+                // Without a deadline there is none to miss.
+                Turn::TimedOut => {}
+            }
+        }
+    }
+
+    /// An empty buffer to fill and send, as long as the longest message.
+    ///
+    /// # Errors
+    ///
+    /// [`QueueFull`](ErrorKind::QueueFull) when the program holds every buffer: drop some.
+    pub fn buffer(&self) -> Result<Buf> {
+        self.pool.take().ok_or_else(|| {
+            Error::plain(
+                SEND,
+                ErrorKind::QueueFull,
+                "every buffer of the connection is in use; drop some that were received",
+            )
+        })
+    }
+
+    /// Waits for the next message; `None` when the connection has ended.
+    ///
+    /// The buffer is the one that the device wrote into; drop it to give it back.
+    ///
+    /// Calls `ibv_poll_cq`. Blocks: yes.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkFailed`](ErrorKind::WorkFailed) with the status of a receive that failed, such as for a message longer than
+    /// [`message_size`](Options::message_size); [`DeviceRemoved`](ErrorKind::DeviceRemoved);
+    /// [`QueueFull`](ErrorKind::QueueFull) when the program holds every buffer.
+    #[doc(alias = "ibv_poll_cq")]
+    pub fn recv(&mut self) -> Result<Option<Buf>> {
+        self.recv_until(None)
+    }
+
+    /// Waits for the next message, at most for `patience`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`recv`](Self::recv), and [`TimedOut`](ErrorKind::TimedOut).
+    pub fn recv_timeout(&mut self, patience: Duration) -> Result<Option<Buf>> {
+        self.recv_until(os::deadline_after(Some(patience)))
+    }
+
+    fn recv_until(&mut self, deadline: Deadline) -> Result<Option<Buf>> {
+        loop {
+            if let Some(buf) = self.inbox.pop_front() {
+                return Ok(Some(buf));
+            }
+            if self.ended.is_none() {
+                self.replenish()?;
+            }
+            match self.turn(deadline)? {
+                Turn::Received(status) if status.is_success() || status == Status::FLUSHED => {}
+                Turn::Received(status) => return Err(self.failed(status, RECV)),
+                Turn::Sent(_) => {}
+                Turn::Ended(Ended::Disconnected) => return Ok(None),
+                Turn::Ended(ended) => return Err(self.error_of(ended, RECV)),
+                Turn::TimedOut => {
+                    return Err(Error::plain(
+                        RECV,
+                        ErrorKind::TimedOut,
+                        "no message came in the time that was given",
+                    )
+                    .at(self.id.local_addr(), self.id.peer_addr()));
+                }
+            }
+        }
+    }
+
+    /// Posts as many receives as there are buffers for.
+    fn replenish(&mut self) -> Result<()> {
+        while self.posted < self.qp.recv.depth() {
+            let Some(buf) = self.pool.take() else { break };
+            self.qp.recv.post(buf, 0)?;
+            self.posted += 1;
+        }
+        if self.posted == 0 {
+            return Err(Error::plain(
+                RECV,
+                ErrorKind::QueueFull,
+                "the program holds every buffer of the connection; drop some that were received",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Waits for one completion, or the end of the connection.
+    fn turn(&mut self, deadline: Deadline) -> Result<Turn> {
+        loop {
+            if let Some(turn) = self.completion()? {
+                return Ok(turn);
+            }
+            // Only when the queue is empty: what has arrived before the end is to be received.
+            if let Some(ended) = self.ended {
+                return Ok(Turn::Ended(ended));
+            }
+            if self.read_events()? || self.cq.arm()? {
+                continue;
+            }
+            let Some(completions) = self.cq.channel_fd() else {
+                continue;
+            };
+            let ready = os::wait_readable([completions, self.channel.as_fd()], deadline)?;
+            if ready == [false, false] {
+                return Ok(Turn::TimedOut);
+            }
+            self.cq.clear_events()?;
+        }
+    }
+
+    /// Takes one completion, if there is one.
+    fn completion(&mut self) -> Result<Option<Turn>> {
+        while let Some(completion) = self.cq.poll()? {
+            let status = completion.status();
+            match completion {
+                Completion::Received(received) => {
+                    self.posted -= 1;
+                    if status.is_success() {
+                        self.inbox.push_back(received.into_buf());
+                    } else if status == Status::FLUSHED {
+                        self.ended.get_or_insert(Ended::Disconnected);
+                    }
+                    return Ok(Some(Turn::Received(status)));
+                }
+                Completion::Sent(_) => return Ok(Some(Turn::Sent(status))),
+                // Nothing of this connection.
+                Completion::Foreign(_) => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads what the connection manager has to say; true when the connection has ended.
+    fn read_events(&mut self) -> Result<bool> {
+        while let Some(event) = self.channel.try_event()? {
+            match event.kind {
+                EventKind::Disconnected(_) => self.ended = Some(Ended::Disconnected),
+                EventKind::DeviceRemoval => self.ended = Some(Ended::DeviceRemoved),
+                _ => {}
+            }
+        }
+        Ok(self.ended.is_some())
+    }
+
+    fn error_of(&self, ended: Ended, op: &'static str) -> Error {
+        let error = match ended {
+            Ended::Disconnected => {
+                Error::plain(op, ErrorKind::Disconnected, "the connection has ended")
+            }
+            Ended::DeviceRemoved => {
+                Error::plain(op, ErrorKind::DeviceRemoved, "the RDMA device was removed")
+            }
+        };
+        error.at(self.id.local_addr(), self.id.peer_addr())
+    }
+
+    fn failed(&self, status: Status, op: &'static str) -> Error {
+        Error::new(op, crate::error::Cause::Completion { status })
+            .at(self.id.local_addr(), self.id.peer_addr())
+    }
+
+    /// Ends the connection: the peer's `recv` gives `None`, and so does this side's once all that has arrived is received.
+    ///
+    /// # Errors
+    ///
+    /// As for [`CmId::disconnect`].
+    pub fn disconnect(&mut self) -> Result<()> {
+        self.ended.get_or_insert(Ended::Disconnected);
+        self.id.disconnect()
+    }
+
+    /// Ends the connection, waits until the device has let go of every buffer, and says whether all of that worked.
+    ///
+    /// # Errors
+    ///
+    /// What the device or the connection manager reports; see [`QueuePair::close`].
+    pub fn close(mut self) -> Result<()> {
+        let disconnected = self.disconnect();
+        let flushed = self.drain();
+        let destroyed = self.qp.close();
+        disconnected.and(flushed).and(destroyed)
+    }
+
+    /// Polls until nothing is posted any more. A device that does not flush in time is left to the queue pair's destruction.
+    fn drain(&mut self) -> Result<()> {
+        let deadline = os::deadline_after(Some(DRAIN));
+        while !(self.qp.send.is_idle() && self.qp.recv.is_idle()) {
+            if self.cq.poll()?.is_none() && !self.cq.wait(Some(steps::time_left(deadline)))? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The connection's own address.
+    #[must_use]
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.id.local_addr()
+    }
+
+    /// The peer's address.
+    #[must_use]
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.id.peer_addr()
+    }
+
+    /// What the server sent when it accepted: over InfiniBand and RoCE always 196 bytes, padded with zeros. Empty at the
+    /// server's own end, where the request had the client's.
+    #[must_use]
+    pub fn private_data(&self) -> &[u8] {
+        &self.private_data
+    }
+
+    /// The depths of RDMA reads and atomics that both sides have agreed on.
+    #[must_use]
+    pub fn negotiated(&self) -> Option<Negotiated> {
+        self.id.negotiated()
+    }
+
+    /// How many bytes the longest message has.
+    #[must_use]
+    pub fn message_size(&self) -> usize {
+        self.pool.buffer_size()
+    }
+}

@@ -1,0 +1,81 @@
+//! Waiting for file descriptors with a deadline.
+
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use crate::error::{Error, Result};
+
+/// The moment at which a wait ends: `None` is never.
+pub(crate) type Deadline = Option<Instant>;
+
+/// The deadline of a wait that starts now. A duration that the clock cannot hold is for ever.
+pub(crate) fn deadline_after(patience: Option<Duration>) -> Deadline {
+    Instant::now().checked_add(patience?)
+}
+
+/// Waits until one of `fds` is readable or `deadline` has come, and says which are readable.
+///
+/// A signal does not end the wait. When the deadline has passed already the descriptors are still looked at once.
+pub(crate) fn wait_readable<const N: usize>(
+    fds: [BorrowedFd<'_>; N],
+    deadline: Deadline,
+) -> Result<[bool; N]> {
+    let mut polled = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        // A duration too long for the kernel's clock is as good as for ever.
+        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+        match poll(&mut polled, timeout.as_ref()) {
+            Ok(_) => return Ok(polled.map(|fd| !fd.revents().is_empty())),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(Error::os("poll", errno.raw_os_error())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn the_readable_one_of_two_is_named() {
+        let (quiet, _quiet_end) = UnixStream::pair().unwrap();
+        let (loud, mut loud_end) = UnixStream::pair().unwrap();
+        loud_end.write_all(b"x").unwrap();
+        let ready = wait_readable([quiet.as_fd(), loud.as_fd()], None).unwrap();
+        assert_eq!(ready, [false, true]);
+    }
+
+    #[test]
+    fn a_deadline_ends_the_wait() {
+        let (quiet, _end) = UnixStream::pair().unwrap();
+        let start = Instant::now();
+        let ready = wait_readable(
+            [quiet.as_fd()],
+            deadline_after(Some(Duration::from_millis(20))),
+        );
+        assert_eq!(ready.unwrap(), [false]);
+        assert!(start.elapsed() >= Duration::from_millis(20));
+    }
+
+    #[test]
+    fn a_deadline_of_the_past_looks_once() {
+        let (loud, mut loud_end) = UnixStream::pair().unwrap();
+        loud_end.write_all(b"x").unwrap();
+        let ready = wait_readable([loud.as_fd()], Some(Instant::now())).unwrap();
+        assert_eq!(ready, [true]);
+    }
+
+    #[test]
+    fn a_patience_without_end_is_no_deadline() {
+        assert_eq!(deadline_after(None), None);
+        assert_eq!(deadline_after(Some(Duration::MAX)), None);
+    }
+}

@@ -1,0 +1,321 @@
+#![expect(unsafe_code, reason = "owns a pointer to an ibv_cq")]
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdma_sys::{ibv_cq, ibv_wc};
+
+use super::comp_channel::CompChannel;
+use super::completion::Completion;
+use super::context::Context;
+use super::mailbox::{Mail, Mailbox};
+use super::ring::{self, Ring, Taken};
+use crate::error::{Error, ErrorKind, Result, errno_of_verbs, pointer_of};
+use crate::os;
+
+/// How many completions one call into the provider takes at most.
+const BATCH: i32 = 16;
+
+/// A completion queue (`ibv_cq`): where finished work requests are reported.
+///
+/// This is the polling half: one owner polls it. Queue pairs are made with its [`handle`](Self::handle). The sum of the
+/// depths of all queues attached to it is at most its capacity, so it never overflows.
+pub struct CompletionQueue {
+    batch: [ibv_wc; BATCH as usize],
+    /// The entries of `batch` that are not handed out yet.
+    unread: std::ops::Range<usize>,
+    /// The rings attached, by index.
+    rings: Vec<Option<Arc<Ring>>>,
+    /// Rings whose queue pair is gone: dropped once the queue has been seen empty since.
+    retiring: Vec<u32>,
+    shared: CqHandle,
+}
+
+/// The side of a completion queue that queue pairs are made with. It keeps the queue alive. Cloning shares it.
+#[derive(Clone)]
+pub struct CqHandle {
+    inner: Arc<Inner>,
+}
+
+/// # Invariants
+///
+/// `raw` is a queue of `context`, made with `channel`, that nobody else destroys.
+struct Inner {
+    raw: NonNull<ibv_cq>,
+    mailbox: Mailbox,
+    channel: Option<CompChannel>,
+    context: Context,
+}
+
+// SAFETY: the pointer is only handed to libibverbs and to the provider, which take the queue's lock.
+unsafe impl Send for Inner {}
+// SAFETY: as for `Send`; the fields beside the pointer are `Sync`.
+unsafe impl Sync for Inner {}
+
+// SAFETY: the batch is plain data: the pointers in `ibv_wc` are none.
+unsafe impl Send for CompletionQueue {}
+
+impl CompletionQueue {
+    pub(super) fn new(context: &Context, cqe: u32, with_channel: bool) -> Result<Self> {
+        const OP: &str = "ibv_create_cq";
+        let limit = context.limits().max_cqe();
+        if cqe > limit {
+            return Err(Error::too_large(
+                OP,
+                "cqe",
+                u64::from(cqe),
+                u64::from(limit),
+                "use several completion queues",
+            ));
+        }
+        let Some(entries) = i32::try_from(cqe).ok().filter(|&entries| entries > 0) else {
+            return Err(Error::plain(
+                OP,
+                ErrorKind::InvalidInput,
+                "cqe is 0; a completion queue holds at least one completion",
+            ));
+        };
+        let channel = with_channel
+            .then(|| CompChannel::new(context))
+            .transpose()?;
+        let raw_channel = channel
+            .as_ref()
+            .map_or(ptr::null_mut(), CompChannel::as_raw);
+        // SAFETY: `ibv_create_cq` wants an open device and a channel of it or none; both are kept by the `Inner` below.
+        let raw = unsafe {
+            rdma_sys::ibv_create_cq(context.as_raw(), entries, ptr::null_mut(), raw_channel, 0)
+        };
+        let raw = pointer_of(raw).map_err(|errno| Error::os(OP, errno))?;
+        // SAFETY: the queue just made is readable; `cqe` is what was granted.
+        let granted = unsafe { (*raw.as_ptr()).cqe };
+        // INVARIANT: just made on `context` with `channel`, and known to nobody else.
+        let inner = Inner {
+            raw,
+            mailbox: Mailbox::new(u32::try_from(granted).unwrap_or(cqe)),
+            channel,
+            context: context.clone(),
+        };
+        Ok(Self {
+            batch: [ibv_wc::default(); BATCH as usize],
+            unread: 0..0,
+            rings: Vec::new(),
+            retiring: Vec::new(),
+            shared: CqHandle {
+                inner: Arc::new(inner),
+            },
+        })
+    }
+
+    /// The side to make queue pairs with.
+    #[must_use]
+    pub fn handle(&self) -> CqHandle {
+        self.shared.clone()
+    }
+
+    /// Takes the next completion; `None` when there is none now.
+    ///
+    /// Calls `ibv_poll_cq` ([man 3](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)) for several at a time.
+    /// Blocks: no.
+    ///
+    /// # Errors
+    ///
+    /// What the provider reports; the queue is then unusable.
+    #[doc(alias = "ibv_poll_cq")]
+    pub fn poll(&mut self) -> Result<Option<Completion<'_>>> {
+        if self.unread.is_empty() && !self.refill()? {
+            return Ok(None);
+        }
+        let Some(next) = self.unread.next() else {
+            return Ok(None);
+        };
+        let wr_id = self.batch[next].wr_id;
+        let taken = self.take(wr_id).or_else(|| {
+            self.read_mail();
+            self.take(wr_id)
+        });
+        Ok(Some(Completion::new(&self.batch[next], taken)))
+    }
+
+    /// Waits until a completion can be polled: true, or until `patience` ends: false. `None` waits for ever.
+    ///
+    /// Arms the queue, looks once more and only then sleeps, so that no completion is missed; reads and acknowledges the
+    /// channel's events itself.
+    ///
+    /// Calls `ibv_req_notify_cq` and `ibv_get_cq_event`
+    /// ([man 3](https://man7.org/linux/man-pages/man3/ibv_get_cq_event.3.html)). Blocks: yes.
+    ///
+    /// # Errors
+    ///
+    /// [`State`](ErrorKind::State) when the queue was made without a channel; what the kernel or the provider reports.
+    #[doc(alias = "ibv_get_cq_event")]
+    #[doc(alias = "ibv_req_notify_cq")]
+    pub fn wait(&mut self, patience: Option<Duration>) -> Result<bool> {
+        let deadline = os::deadline_after(patience);
+        loop {
+            if self.arm()? {
+                return Ok(true);
+            }
+            let Some(fd) = self.channel_fd() else {
+                return Err(no_channel("ibv_get_cq_event"));
+            };
+            let [ready] = os::wait_readable([fd], deadline)?;
+            if !ready {
+                return self.has_more();
+            }
+            self.clear_events()?;
+            if self.has_more()? {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Asks for an event with the next completion, then looks once more: true when a completion can be polled now.
+    pub(crate) fn arm(&mut self) -> Result<bool> {
+        const OP: &str = "ibv_req_notify_cq";
+        if !self.unread.is_empty() {
+            return Ok(true);
+        }
+        if self.shared.inner.channel.is_none() {
+            return Err(no_channel(OP));
+        }
+        // SAFETY: `ibv_req_notify_cq` wants a queue that was made with a channel, which was checked.
+        let returned = unsafe { rdma_sys::ibv_req_notify_cq(self.shared.as_raw(), 0) };
+        errno_of_verbs(returned).map_err(|errno| Error::os(OP, errno))?;
+        self.has_more()
+    }
+
+    /// Reads and acknowledges the events of the channel.
+    pub(crate) fn clear_events(&mut self) -> Result<()> {
+        match &self.shared.inner.channel {
+            // SAFETY: the channel's only queue is this one.
+            Some(channel) => unsafe { channel.drain() },
+            None => Ok(()),
+        }
+    }
+
+    /// The descriptor to wait for after [`arm`](Self::arm). Only [`clear_events`](Self::clear_events) may read from it.
+    pub(crate) fn channel_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.shared.inner.channel.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Whether a completion can be polled now.
+    fn has_more(&mut self) -> Result<bool> {
+        Ok(!self.unread.is_empty() || self.refill()?)
+    }
+
+    fn take(&self, wr_id: u64) -> Option<Taken> {
+        let ring = self.rings.get(ring::ring_index(wr_id))?.as_ref()?;
+        // SAFETY: this value is the one poller of its queue, and `ring` completes here only; the provider has reported the
+        // request as complete.
+        unsafe { ring.take(wr_id) }
+    }
+
+    /// Polls the provider; false when the queue is empty.
+    fn refill(&mut self) -> Result<bool> {
+        // SAFETY: `ibv_poll_cq` wants a queue, which the handle keeps alive, and room for as many entries as it is told.
+        let returned =
+            unsafe { rdma_sys::ibv_poll_cq(self.shared.as_raw(), BATCH, self.batch.as_mut_ptr()) };
+        match usize::try_from(returned) {
+            Ok(0) => {
+                self.queue_is_empty();
+                Ok(false)
+            }
+            Ok(filled) => {
+                self.unread = 0..filled.min(BATCH as usize);
+                Ok(true)
+            }
+            Err(_) => Err(Error::os("ibv_poll_cq", returned.saturating_abs())),
+        }
+    }
+
+    /// The queue was just seen empty: what was retired before cannot be in it any more.
+    fn queue_is_empty(&mut self) {
+        for index in std::mem::take(&mut self.retiring) {
+            if let Some(ring) = self.rings[index as usize].take() {
+                self.shared.inner.mailbox.release(index, ring.depth());
+            }
+        }
+        self.read_mail();
+    }
+
+    fn read_mail(&mut self) {
+        for mail in self.shared.inner.mailbox.collect() {
+            match mail {
+                Mail::Attach(index, ring) => {
+                    let place = index as usize;
+                    if self.rings.len() <= place {
+                        self.rings.resize(place + 1, None);
+                    }
+                    self.rings[place] = Some(ring);
+                }
+                Mail::Retire(index) => self.retiring.push(index),
+            }
+        }
+    }
+}
+
+fn no_channel(op: &'static str) -> Error {
+    Error::state(
+        op,
+        "a completion queue with a channel (`create_cq_with_channel`)",
+        "this one was made without",
+    )
+}
+
+impl fmt::Debug for CompletionQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompletionQueue")
+            .field("capacity", &self.shared.capacity())
+            .field("context", self.shared.context())
+            .finish_non_exhaustive()
+    }
+}
+
+impl CqHandle {
+    /// The device that the queue is on.
+    #[must_use]
+    pub fn context(&self) -> &Context {
+        &self.inner.context
+    }
+
+    /// How many completions the queue holds: what was granted, at least what was asked.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        self.inner.mailbox.capacity()
+    }
+
+    /// The raw queue, valid while this handle is.
+    #[must_use]
+    pub fn as_raw(&self) -> *mut ibv_cq {
+        self.inner.raw.as_ptr()
+    }
+
+    pub(super) fn mailbox(&self) -> &Mailbox {
+        &self.inner.mailbox
+    }
+}
+
+impl fmt::Debug for CqHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CqHandle")
+            .field("capacity", &self.capacity())
+            .field("context", self.context())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // SAFETY: `ibv_destroy_cq` wants a queue that no queue pair uses, and waits for events that are not acknowledged: each
+        // queue pair holds a handle, so none is left, and `CompChannel::drain` acknowledges what it reads.
+        let returned = unsafe { rdma_sys::ibv_destroy_cq(self.raw.as_ptr()) };
+        if errno_of_verbs(returned).is_err() {
+            // The queue lives on, so what it needs must too.
+            std::mem::forget(self.channel.take());
+            std::mem::forget(self.context.clone());
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! How rings get into a completion queue's table and out of it again: the posting side writes here, the poller reads.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::ring::{MAX_RINGS, Producer, Ring};
+use crate::error::{Error, Result};
+
+/// What the posting side tells the poller.
+#[derive(Debug)]
+pub(super) enum Mail {
+    /// Completions of this ring may come.
+    Attach(u32, Arc<Ring>),
+    /// The queue pair is gone; what is left of it may still be in the queue.
+    Retire(u32),
+}
+
+/// The room of a completion queue, its ring indices, and the mail to its poller.
+#[derive(Debug)]
+pub(super) struct Mailbox {
+    state: Mutex<State>,
+    dirty: AtomicBool,
+    capacity: u32,
+}
+
+#[derive(Debug)]
+struct State {
+    mail: Vec<Mail>,
+    room: u32,
+    free: Vec<u32>,
+    next: u32,
+}
+
+impl Mailbox {
+    /// A mailbox for a queue with room for `capacity` completions.
+    pub(super) fn new(capacity: u32) -> Self {
+        Self {
+            state: Mutex::new(State {
+                mail: Vec::new(),
+                room: capacity,
+                free: Vec::new(),
+                next: 0,
+            }),
+            dirty: AtomicBool::new(false),
+            capacity,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a ring of `depth` requests for which the queue has room, and tells the poller.
+    pub(super) fn attach(&self, depth: u32) -> Result<(u32, Producer)> {
+        let mut state = self.lock();
+        let Some(room) = state.room.checked_sub(depth) else {
+            return Err(Error::too_large(
+                "rdma_create_qp",
+                "requests of the queue pair that the completion queue must hold",
+                u64::from(depth),
+                u64::from(state.room),
+                "make the completion queue as large as all queues of its queue pairs together",
+            ));
+        };
+        let index = match state.free.pop() {
+            Some(index) => index,
+            None if state.next < MAX_RINGS => {
+                state.next += 1;
+                state.next - 1
+            }
+            None => {
+                return Err(Error::too_large(
+                    "rdma_create_qp",
+                    "queues attached to the completion queue",
+                    u64::from(MAX_RINGS) + 1,
+                    u64::from(MAX_RINGS),
+                    "use a second completion queue",
+                ));
+            }
+        };
+        state.room = room;
+        let producer = Ring::with_producer(depth, index);
+        state
+            .mail
+            .push(Mail::Attach(index, Arc::clone(producer.ring())));
+        self.dirty.store(true, Ordering::Release);
+        Ok((index, producer))
+    }
+
+    /// Tells the poller that the queue pair of ring `index` is gone.
+    pub(super) fn retire(&self, index: u32) {
+        self.lock().mail.push(Mail::Retire(index));
+        self.dirty.store(true, Ordering::Release);
+    }
+
+    /// Takes the mail, if there is any.
+    pub(super) fn collect(&self) -> Vec<Mail> {
+        if !self.dirty.swap(false, Ordering::AcqRel) {
+            return Vec::new();
+        }
+        std::mem::take(&mut self.lock().mail)
+    }
+
+    /// Gives room and index of a ring back: no completion of it is left in the queue.
+    pub(super) fn release(&self, index: u32, depth: u32) {
+        let mut state = self.lock();
+        state.room += depth;
+        state.free.push(index);
+    }
+
+    pub(super) fn capacity(&self) -> u32 {
+        self.capacity
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ErrorKind;
+
+    #[test]
+    fn rings_never_need_more_room_than_the_queue_has() {
+        let mailbox = Mailbox::new(10);
+        let (first, _producer) = mailbox.attach(7).unwrap();
+        let error = mailbox.attach(4).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TooLarge);
+        assert!(
+            error.to_string().contains("is 4, the limit is 3"),
+            "{error}"
+        );
+        let (second, _producer) = mailbox.attach(3).unwrap();
+        assert_eq!((first, second), (0, 1));
+        mailbox.release(first, 7);
+        assert_eq!(mailbox.attach(7).unwrap().0, first);
+    }
+
+    #[test]
+    fn mail_is_read_once_and_in_order() {
+        let mailbox = Mailbox::new(4);
+        let (index, _producer) = mailbox.attach(4).unwrap();
+        mailbox.retire(index);
+        let mail = mailbox.collect();
+        assert!(
+            matches!(mail[..], [Mail::Attach(0, _), Mail::Retire(0)]),
+            "{mail:?}"
+        );
+        assert!(mailbox.collect().is_empty());
+    }
+}

@@ -1,0 +1,320 @@
+#![expect(unsafe_code, reason = "owns a pointer to an ibv_qp")]
+
+use std::fmt;
+use std::mem;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rdma_sys::{ibv_qp, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_type};
+
+use super::cq::CqHandle;
+use super::pd::ProtectionDomain;
+use super::queue::{ReceiveQueue, SendQueue};
+use super::ring::Ring;
+use crate::error::{Error, ErrorKind, Result, errno_of_verbs};
+
+/// A queue pair (`ibv_qp`): a send queue and a receive queue, each of which may live on its own thread.
+///
+/// It is destroyed when both halves are dropped; what was posted and has not completed comes back to its pools then. See
+/// [`close`](Self::close) for an end that reports errors.
+#[derive(Debug)]
+pub struct QueuePair {
+    /// Posts sends.
+    pub send: SendQueue,
+    /// Posts receives.
+    pub recv: ReceiveQueue,
+}
+
+/// What a queue pair is made of: its completion queues and how much it holds (`ibv_qp_init_attr`).
+#[derive(Clone, Debug)]
+pub struct QueuePairInit {
+    send_cq: CqHandle,
+    recv_cq: CqHandle,
+    max_send_wr: u32,
+    max_recv_wr: u32,
+}
+
+/// Who made a queue pair, and so knows which locks its end must take.
+pub(crate) trait QpOwner: Send + Sync {
+    /// Moves the queue pair to its error state; returns what `ibv_modify_qp` did.
+    fn to_error(&self, qp: NonNull<ibv_qp>) -> i32;
+
+    /// Destroys the queue pair; returns what `ibv_destroy_qp` did. Called once.
+    fn destroy(&self, qp: NonNull<ibv_qp>) -> i32;
+}
+
+/// # Invariants
+///
+/// `raw` is a queue pair in `pd` that completes to `send_cq` and `recv_cq`, and only `owner` destroys it, once, when this is
+/// dropped. Whatever is posted to it sits in `send_ring` and `recv_ring`.
+pub(super) struct QpInner {
+    raw: NonNull<ibv_qp>,
+    owner: Option<Box<dyn QpOwner>>,
+    send: Attached,
+    recv: Attached,
+    pd: ProtectionDomain,
+}
+
+/// A ring and the completion queue that it is attached to.
+struct Attached {
+    ring: Arc<Ring>,
+    index: u32,
+    cq: CqHandle,
+}
+
+// SAFETY: the pointer is only handed to libibverbs and to the provider, which take the queue pair's locks, and to the owner,
+// which takes those that its end needs.
+unsafe impl Send for QpInner {}
+// SAFETY: as for `Send`; nothing is written through `&QpInner`.
+unsafe impl Sync for QpInner {}
+
+impl QueuePairInit {
+    /// Depths of 16 for each queue, both completing to `cq`.
+    #[must_use]
+    pub fn new(cq: &CqHandle) -> Self {
+        Self {
+            send_cq: cq.clone(),
+            recv_cq: cq.clone(),
+            max_send_wr: 16,
+            max_recv_wr: 16,
+        }
+    }
+
+    /// Has receives complete to another queue than sends.
+    #[must_use]
+    pub fn recv_cq(mut self, cq: &CqHandle) -> Self {
+        self.recv_cq = cq.clone();
+        self
+    }
+
+    /// How many sends may be outstanding: at most the device's `max_qp_wr`.
+    #[must_use]
+    pub fn max_send_wr(mut self, depth: u32) -> Self {
+        self.max_send_wr = depth;
+        self
+    }
+
+    /// How many receives may be posted: at most the device's `max_qp_wr`.
+    #[must_use]
+    pub fn max_recv_wr(mut self, depth: u32) -> Self {
+        self.max_recv_wr = depth;
+        self
+    }
+
+    fn check(&self, op: &'static str, pd: &ProtectionDomain) -> Result<()> {
+        let context = pd.context();
+        for cq in [&self.send_cq, &self.recv_cq] {
+            if cq.context() != context {
+                return Err(Error::new(
+                    op,
+                    crate::error::Cause::DeviceMismatch {
+                        what: "the completion queue",
+                        found: cq.context().name().to_owned(),
+                        wanted: context.name().to_owned(),
+                    },
+                ));
+            }
+        }
+        let limit = context.limits().max_qp_wr();
+        for (field, value) in [
+            ("max_send_wr", self.max_send_wr),
+            ("max_recv_wr", self.max_recv_wr),
+        ] {
+            if value == 0 {
+                return Err(Error::plain(
+                    op,
+                    ErrorKind::InvalidInput,
+                    "a depth of 0 leaves nothing to post; both queues hold at least one request",
+                ));
+            }
+            if value > limit {
+                return Err(Error::too_large(
+                    op,
+                    field,
+                    u64::from(value),
+                    u64::from(limit),
+                    "the device's max_qp_wr is the limit",
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes a queue pair in `pd`: checks `init`, attaches the rings, lets `create` make it in C, and gives its end to `owner`.
+///
+/// # Safety
+///
+/// What `create` returns is a queue pair made with the attributes that it was given, in `pd`, which `owner` alone destroys.
+pub(crate) unsafe fn new_on(
+    op: &'static str,
+    pd: &ProtectionDomain,
+    init: &QueuePairInit,
+    owner: Box<dyn QpOwner>,
+    create: impl FnOnce(&mut ibv_qp_init_attr) -> Result<NonNull<ibv_qp>>,
+) -> Result<QueuePair> {
+    init.check(op, pd)?;
+    let (send_index, send_producer) = init.send_cq.mailbox().attach(init.max_send_wr)?;
+    let send = Attached {
+        ring: Arc::clone(send_producer.ring()),
+        index: send_index,
+        cq: init.send_cq.clone(),
+    };
+    let (recv_index, recv_producer) = match init.recv_cq.mailbox().attach(init.max_recv_wr) {
+        Ok(attached) => attached,
+        Err(error) => {
+            send.retire();
+            return Err(error);
+        }
+    };
+    let recv = Attached {
+        ring: Arc::clone(recv_producer.ring()),
+        index: recv_index,
+        cq: init.recv_cq.clone(),
+    };
+    let mut attr = ibv_qp_init_attr {
+        send_cq: init.send_cq.as_raw(),
+        recv_cq: init.recv_cq.as_raw(),
+        cap: ibv_qp_cap {
+            max_send_wr: init.max_send_wr,
+            max_recv_wr: init.max_recv_wr,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 0,
+        },
+        qp_type: ibv_qp_type::IBV_QPT_RC,
+        ..ibv_qp_init_attr::default()
+    };
+    let raw = match create(&mut attr) {
+        Ok(raw) => raw,
+        Err(error) => {
+            send.retire();
+            recv.retire();
+            return Err(error);
+        }
+    };
+    // INVARIANT: the caller vouches for what `create` made; the rings were attached to its two queues above.
+    let inner = Arc::new(QpInner {
+        raw,
+        owner: Some(owner),
+        send,
+        recv,
+        pd: pd.clone(),
+    });
+    Ok(QueuePair {
+        send: SendQueue::new(send_producer, Arc::clone(&inner)),
+        recv: ReceiveQueue::new(recv_producer, inner),
+    })
+}
+
+impl QueuePair {
+    /// The queue pair's number, as peers and completions name it.
+    #[must_use]
+    pub fn qp_num(&self) -> u32 {
+        // SAFETY: the queue pair is alive while a half of it is, and its number never changes.
+        unsafe { (*self.inner().raw.as_ptr()).qp_num }
+    }
+
+    /// The domain that the queue pair was made in.
+    #[must_use]
+    pub fn protection_domain(&self) -> &ProtectionDomain {
+        &self.inner().pd
+    }
+
+    /// Moves the queue pair to its error state: what is posted completes as [`FLUSHED`](crate::Status::FLUSHED).
+    ///
+    /// Calls `ibv_modify_qp` ([man 3](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)). Blocks: no.
+    ///
+    /// # Errors
+    ///
+    /// What the device reports, such as `EIO` after its removal.
+    #[doc(alias = "ibv_modify_qp")]
+    pub fn to_error(&mut self) -> Result<()> {
+        let inner = self.inner();
+        let Some(owner) = &inner.owner else {
+            return Ok(());
+        };
+        errno_of_verbs(owner.to_error(inner.raw)).map_err(|errno| Error::os("ibv_modify_qp", errno))
+    }
+
+    /// Destroys the queue pair and says whether that worked. What was posted and has not completed comes back to its pools.
+    ///
+    /// Calls `ibv_destroy_qp` ([man 3](https://man7.org/linux/man-pages/man3/ibv_destroy_qp.3.html)). Blocks: for as long as
+    /// the device takes.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` and what else the device reports; the queue pair and everything posted to it is leaked then, since the device
+    /// may still use it.
+    #[doc(alias = "ibv_destroy_qp")]
+    pub fn close(self) -> Result<()> {
+        let Self { send, recv } = self;
+        drop(send);
+        let Some(mut inner) = Arc::into_inner(recv.into_inner()) else {
+            return Ok(());
+        };
+        inner.end()
+    }
+
+    /// The raw queue pair, valid while this value is.
+    #[must_use]
+    pub fn as_raw(&self) -> *mut ibv_qp {
+        self.inner().as_raw()
+    }
+
+    fn inner(&self) -> &QpInner {
+        self.recv.inner()
+    }
+}
+
+impl QpInner {
+    pub(super) fn as_raw(&self) -> *mut ibv_qp {
+        self.raw.as_ptr()
+    }
+
+    /// Destroys the queue pair, the first time.
+    fn end(&mut self) -> Result<()> {
+        let Some(owner) = self.owner.take() else {
+            return Ok(());
+        };
+        if let Err(errno) = errno_of_verbs(owner.destroy(self.raw)) {
+            // The device may still use the queue pair, and so everything that it was made of and all that is posted.
+            mem::forget(owner);
+            self.send.leak();
+            self.recv.leak();
+            mem::forget(self.pd.clone());
+            return Err(Error::os("ibv_destroy_qp", errno));
+        }
+        self.send.retire();
+        self.recv.retire();
+        Ok(())
+    }
+}
+
+impl Drop for QpInner {
+    fn drop(&mut self) {
+        // `close` is for those who want to know; a failure here has leaked what the device may hold.
+        drop(self.end());
+    }
+}
+
+impl fmt::Debug for QpInner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueuePair")
+            .field("send", &self.send.ring)
+            .field("recv", &self.recv.ring)
+            .field("pd", &self.pd)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Attached {
+    fn retire(&self) {
+        self.cq.mailbox().retire(self.index);
+    }
+
+    fn leak(&self) {
+        mem::forget(Arc::clone(&self.ring));
+        mem::forget(self.cq.clone());
+    }
+}
