@@ -113,9 +113,8 @@ fn is_internal(name: &str) -> bool {
 fn this_program_needs_no_version_newer_than_the_oldest_supported_library() {
     std::hint::black_box(libraries());
     std::hint::black_box(probe::all());
-    let program = std::env::current_exe().expect("the path of this program");
     let mut needed = BTreeSet::new();
-    for (name, symbol) in elf::symbols(&program) {
+    for (name, symbol) in elf::symbols(&elf::this_program()) {
         let Some(version) = symbol.version.filter(|_| !symbol.is_defined) else {
             continue;
         };

@@ -61,3 +61,23 @@ pub(crate) fn loaded(library: &str) -> PathBuf {
         .map(PathBuf::from)
         .unwrap_or_else(|| panic!("{library} is not loaded"))
 }
+
+/// The file of this program: the one that this function is mapped from. `current_exe` is the dynamic linker when a
+/// program is run through it, as tests against another version of the libraries are.
+pub(crate) fn this_program() -> PathBuf {
+    let address = (this_program as *const ()).addr();
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("Linux");
+    let holds = |line: &&str| {
+        let range = line
+            .split_whitespace()
+            .next()
+            .and_then(|range| range.split_once('-'));
+        let Some((start, end)) = range else {
+            return false;
+        };
+        let bound = |number| usize::from_str_radix(number, 16).expect("an address");
+        (bound(start)..bound(end)).contains(&address)
+    };
+    let line = maps.lines().find(holds).expect("this function is mapped");
+    PathBuf::from(line.split_whitespace().nth(5).expect("from a file"))
+}
