@@ -24,13 +24,14 @@ pub(crate) struct Args {
     connect: PathBuf,
 }
 
-/// What `accept` says while it accepts, serves and loses one connection.
-const EXPECTED: [&str; 5] = [
-    LISTENING,
-    "request from",
-    "established",
-    "received 16 bytes",
-    "disconnected",
+/// What the two sides say in the course of one connection: a message each way.
+const EXPECTED: [(Side, &str); 6] = [
+    (Side::Accept, LISTENING),
+    (Side::Accept, "request from"),
+    (Side::Accept, "established"),
+    (Side::Accept, "received 16 bytes"),
+    (Side::Connect, "received 16 bytes"),
+    (Side::Accept, "disconnected"),
 ];
 const LISTENING: &str = "listening on";
 
@@ -117,28 +118,18 @@ fn play(accept: Command, connect: Command, limit: Duration, out: &mut impl Write
         }
         Ok(())
     });
-    let in_time = *told.as_ref().map(|(_, in_time)| in_time).unwrap_or(&false);
+    let in_time = matches!(told, Ok((_, true)));
     let mut faults = Vec::new();
     for (side, child) in &mut children {
-        if !in_time {
-            // It may have ended by itself, which is all we want.
-            let _ = child.kill();
-        }
-        let status = child
-            .wait()
-            .with_context(|| format!("cannot wait for `{}`", side.name()))?;
-        if in_time && !status.success() {
-            faults.push(format!("`{}` ended with {status}", side.name()));
+        if let Some(fault) = end(*side, child, in_time)? {
+            faults.push(fault);
         }
     }
     let (unsaid, _) = told?;
-    if !in_time {
-        faults.push("the two sides did not both end in time, and were ended".to_owned());
-    }
     faults.extend(
         unsaid
             .iter()
-            .map(|words| format!("`accept` did not say `{words}`")),
+            .map(|(side, words)| format!("`{}` did not say `{words}`", side.name())),
     );
     if !faults.is_empty() {
         bail!("no accepted connection was seen: {}", faults.join("; "));
@@ -146,25 +137,48 @@ fn play(accept: Command, connect: Command, limit: Duration, out: &mut impl Write
     Ok(())
 }
 
-/// Shows what both sides say until all streams have ended. Returns what `accept` left unsaid, and whether it was in time.
+/// Sees to it that a side has ended, and says what was wrong with its end. One that is done has closed its streams.
+fn end(side: Side, child: &mut Child, done: bool) -> Result<Option<String>> {
+    let name = side.name();
+    let waited = if done {
+        child.wait().map(Some)
+    } else {
+        child.try_wait()
+    };
+    Ok(
+        match waited.with_context(|| format!("cannot wait for `{name}`"))? {
+            Some(status) if status.success() => None,
+            Some(status) => Some(format!("`{name}` ended with {status}")),
+            None => {
+                child
+                    .kill()
+                    .and_then(|()| child.wait().map(drop))
+                    .with_context(|| format!("cannot end `{name}`"))?;
+                Some(format!("`{name}` did not end in time, and was ended"))
+            }
+        },
+    )
+}
+
+/// Shows what both sides say until all streams have ended. Returns what they left unsaid, and whether it was in time.
 fn hear_out(
     hear: &Receiver<Said>,
     mut deadline: Instant,
     out: &mut impl Write,
     mut listening: impl FnMut() -> Result<()>,
-) -> Result<(Vec<&'static str>, bool)> {
+) -> Result<(Vec<(Side, &'static str)>, bool)> {
     let mut unsaid = EXPECTED.to_vec();
-    let (mut open_accept, mut open_connect) = (2, 2);
-    while open_accept > 0 || (open_connect > 0 && !unsaid.contains(&LISTENING)) {
+    // Each side has two streams.
+    let (mut open_accept, mut open_connect, mut listens) = (2, 2, false);
+    while open_accept > 0 || (listens && open_connect > 0) {
         match hear.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(Said::Line(side, line)) => {
                 writeln!(out, "{:>8} | {line}", side.name())
                     .context("cannot write to standard output")?;
-                if side == Side::Accept {
-                    unsaid.retain(|words| !line.contains(words));
-                    if line.contains(LISTENING) {
-                        listening()?;
-                    }
+                unsaid.retain(|(who, words)| *who != side || !line.contains(words));
+                if side == Side::Accept && line.contains(LISTENING) {
+                    listens = true;
+                    listening()?;
                 }
             }
             Ok(Said::End(Side::Accept)) => open_accept -= 1,
@@ -205,13 +219,13 @@ mod tests {
 
     #[test]
     fn the_whole_story_passes() {
-        let (played, shown) = outcome(GOOD, "echo established >&2");
+        let (played, shown) = outcome(GOOD, "echo received 16 bytes >&2");
         assert_eq!(played, Ok(()));
         assert!(
             shown.starts_with("  accept | listening on 1.2.3.4:5\n"),
             "{shown}"
         );
-        assert!(shown.contains(" connect | established\n"), "{shown}");
+        assert!(shown.contains(" connect | received 16 bytes\n"), "{shown}");
     }
 
     #[test]
@@ -223,6 +237,12 @@ mod tests {
         let error = played.expect_err("it received nothing");
         assert!(
             error.contains("`accept` did not say `received 16 bytes`"),
+            "{error}"
+        );
+        let (played, _) = outcome(GOOD, "true");
+        let error = played.expect_err("it received no answer");
+        assert!(
+            error.contains("`connect` did not say `received 16 bytes`"),
             "{error}"
         );
     }
@@ -262,7 +282,7 @@ mod tests {
             &mut out,
         );
         let error = played.expect_err("it hung").to_string();
-        assert!(error.contains("did not both end in time"), "{error}");
+        assert!(error.contains("`accept` did not end in time"), "{error}");
         assert!(before.elapsed() < Duration::from_secs(30));
     }
 }
