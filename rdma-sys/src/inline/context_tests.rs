@@ -183,10 +183,8 @@ fn what_is_missing_is_said_in_the_way_of_each_function() {
     srq.context = old.context;
     let (op, mut bad) = (ptr::dangling_mut(), ptr::null_mut());
     // SAFETY: a made-up queue of a made-up context; the operation is not read.
-    assert_eq!(
-        unsafe { ibv_post_srq_ops(&raw mut srq, op, &raw mut bad) },
-        libc::EOPNOTSUPP
-    );
+    let result = unsafe { ibv_post_srq_ops(&raw mut srq, op, &raw mut bad) };
+    assert_eq!(result, libc::EOPNOTSUPP);
     assert_eq!(bad, op);
 }
 
