@@ -4,6 +4,7 @@ use std::{
     env, fs,
     hash::{DefaultHasher, Hash, Hasher},
     io::Write,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     time::UNIX_EPOCH,
 };
@@ -69,6 +70,7 @@ impl Cache {
     pub(crate) fn write(&self, name: &str, content: &[u8]) -> Result<(), Error> {
         let path = self.path(name);
         let failed = |source| Error::io("write", &path, source);
+        let readable = fs::Permissions::from_mode(0o644);
         let mut file = tempfile::Builder::new()
             .prefix(".new-")
             .tempfile_in(self.folder()?)

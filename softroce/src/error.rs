@@ -82,15 +82,25 @@ pub enum Error {
         "this machine has no RDMA device (nothing in /sys/class/infiniband); without --device the command runs in a virtual machine that has one"
     )]
     NoDevice,
+    /// A signal asked this process to end before the command had started.
+    #[error("interrupted by signal {signal}")]
+    Interrupted {
+        /// Its number.
+        signal: i32,
+    },
     /// A setting makes no sense.
     #[error("{0}")]
     BadSetting(String),
 }
 
 impl Error {
-    /// Returns the status that a program should exit with: 125, as with `env`, `timeout` and container runtimes.
+    /// Returns the status that a program should exit with: 125, as with `env`, `timeout` and container runtimes; 128 + the
+    /// signal after one.
     pub fn exit_code(&self) -> i32 {
-        crate::EXIT_VM_FAILED
+        match self {
+            Self::Interrupted { signal } => 128 + signal,
+            _ => crate::EXIT_VM_FAILED,
+        }
     }
 
     /// An input/output error with what was being done; "no space" gets a message of its own.

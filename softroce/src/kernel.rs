@@ -1,6 +1,7 @@
 //! The kernel that the guest runs: which one, and what is made from it.
 
 mod boot;
+mod download;
 mod image;
 mod modules;
 
@@ -82,8 +83,7 @@ impl Kernel {
 
     /// Finds the newest usable kernel that is there, or downloads the distribution's.
     pub(crate) fn find_or_download(cache: &Cache, progress: &mut Progress) -> Result<Self, Error> {
-        let _ = progress;
-        Self::newest(&Self::roots(cache)).ok_or_else(|| Error::NoKernel("none".into()))
+        Self::newest(&Self::roots(cache)).map_or_else(|| download::download(cache, progress), Ok)
     }
 
     /// Finds the newest usable kernel that is installed under one of `roots`; earlier roots come first.

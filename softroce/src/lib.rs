@@ -9,6 +9,8 @@ mod kernel;
 pub mod packages;
 mod progress;
 mod protocol;
+mod signals;
+mod tools;
 mod unpack;
 mod vm;
 

@@ -1,57 +1,18 @@
 //! What a machine needs, and how its distribution installs it.
+//!
+//! Whether something is there is decided by the file or program itself, not by a package database: it may come from elsewhere.
 
-use crate::Error;
+mod manager;
+mod need;
 
-/// A package manager.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Manager {
-    /// Debian, Ubuntu.
-    Apt,
-    /// Fedora, RHEL.
-    Dnf,
-    /// Arch.
-    Pacman,
-    /// Alpine.
-    Apk,
-    /// openSUSE.
-    Zypper,
-}
+use std::path::PathBuf;
 
-impl Manager {
-    /// Finds the machine's package manager.
-    pub fn detect() -> Option<Self> {
-        None
-    }
-}
+use rustix::process::geteuid;
 
-/// Something that a machine must have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Need {
-    /// A C compiler and linker (`cc`).
-    Cc,
-    /// The C library's headers.
-    LibcHeaders,
-    /// `pkg-config`.
-    PkgConfig,
-    /// The headers and link names of librdmacm and libibverbs.
-    RdmaCoreHeaders,
-    /// The user-space drivers of libibverbs (`librxe-rdmav*.so`).
-    IbverbsProviders,
-    /// librdmacm's programs: `rping`, `rdma_server`, `rdma_client`, `ucmatose`, ...
-    RdmacmUtils,
-    /// libibverbs' programs: `ibv_devices`, `ibv_devinfo`, ...
-    IbverbsUtils,
-    /// `ib_send_lat` and the other benchmarks.
-    Perftest,
-    /// QEMU for this machine's architecture.
-    Qemu,
-    /// `ip` and `rdma`.
-    Iproute2,
-    /// `libclang`, for bindgen.
-    Libclang,
-}
+pub use manager::Manager;
+pub use need::Need;
+
+use crate::{Error, tools::Interrupts};
 
 /// Whether packages may be installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -65,28 +26,130 @@ pub enum Consent {
     Never,
 }
 
+impl Consent {
+    fn allows(self) -> bool {
+        match self {
+            Self::IfRoot => geteuid().is_root(),
+            Self::Given => true,
+            Self::Never => false,
+        }
+    }
+}
+
 /// Returns those of `needs` that the machine does not have.
 pub fn missing(needs: &[Need]) -> Vec<Need> {
-    let _ = needs;
-    Vec::new()
+    needs
+        .iter()
+        .copied()
+        .filter(|need| !need.is_met())
+        .collect()
+}
+
+/// Returns the command that installs `needs` on this machine; `None` when its package manager is unknown.
+pub fn install_line(needs: &[Need]) -> Option<String> {
+    let manager = Manager::detect()?;
+    Some(manager.install_line(&names(needs, manager)))
 }
 
 /// Makes sure that the machine has all of `needs`.
 ///
+/// What is installed is reported in one line on standard error.
+///
 /// # Errors
 ///
-/// [`Error::Missing`] with the command that installs what is missing, when it may not be installed.
+/// [`Error::Missing`] with the command that installs what is missing, when it may not be installed; [`Error::Tool`] when
+/// the package manager failed.
 pub fn ensure(needs: &[Need], consent: Consent) -> Result<(), Error> {
-    let _ = (needs, consent);
-    Ok(())
+    let absent = missing(needs);
+    if absent.is_empty() {
+        return Ok(());
+    }
+    let Some(manager) = Manager::detect() else {
+        return Err(refusal(&absent, "install it from your distribution".into()));
+    };
+    let packages = names(&absent, manager);
+    if packages.is_empty() {
+        return Err(refusal(
+            &absent,
+            "your distribution has no package for it".into(),
+        ));
+    }
+    let line = manager.install_line(&packages);
+    if !consent.allows() {
+        return Err(refusal(
+            &absent,
+            format!("install with: {line} (or say --install)"),
+        ));
+    }
+    eprintln!("softroce: installing {}", packages.join(" "));
+    let interrupts = Interrupts::watch()?;
+    for mut command in manager.install_commands(&packages) {
+        interrupts.run(&mut command, &mut || ())?;
+    }
+    match missing(&absent).as_slice() {
+        [] => Ok(()),
+        still => Err(refusal(still, format!("{line} has not changed that"))),
+    }
+}
+
+fn refusal(needs: &[Need], how: String) -> Error {
+    let names: Vec<&str> = needs.iter().map(|need| need.name()).collect();
+    Error::Missing {
+        what: names.join(" and "),
+        many: names.len() > 1,
+        how,
+    }
+}
+
+fn names(needs: &[Need], manager: Manager) -> Vec<&'static str> {
+    let mut names: Vec<&str> = needs
+        .iter()
+        .flat_map(|need| need.packages(manager))
+        .copied()
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    names
 }
 
 /// Finds a program in `PATH`, or where programs for root are.
-pub(crate) fn find_program(name: &str) -> Option<std::path::PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let system = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(std::path::PathBuf::from);
-    std::env::split_paths(&path)
-        .chain(system)
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    manager::program_folders()
+        .into_iter()
         .map(|folder| folder.join(name))
         .find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_is_named_once() {
+        assert_eq!(
+            names(
+                &[Need::RdmacmUtils, Need::IbverbsUtils, Need::Qemu],
+                Manager::Pacman
+            ),
+            ["qemu-system-x86", "rdma-core"]
+        );
+    }
+
+    #[test]
+    fn the_message_names_what_is_missing_and_the_command() {
+        let one = refusal(&[Need::Qemu], "install with: x".into()).to_string();
+        assert_eq!(one, "QEMU (qemu-system-x86_64) is missing; install with: x");
+        let two = refusal(&[Need::Qemu, Need::Iproute2], "install with: x".into()).to_string();
+        assert_eq!(
+            two,
+            "QEMU (qemu-system-x86_64) and iproute2 (ip, rdma) are missing; install with: x"
+        );
+    }
+
+    #[test]
+    fn what_is_there_needs_no_package_manager() {
+        assert!(missing(&[Need::Cc]).is_empty());
+        assert!(ensure(&[Need::Cc], Consent::Never).is_ok());
+        assert!(find_program("sh").is_some() && find_program("no-such-program-here").is_none());
+    }
 }

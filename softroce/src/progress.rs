@@ -35,6 +35,31 @@ impl Progress {
         }
     }
 
+    /// The step is a download of so many bytes, if that is known.
+    pub(crate) fn download(&mut self, total: Option<u64>) {
+        if let Some(bar) = &self.bar {
+            let template = if total.is_some() {
+                "{msg} {wide_bar} {bytes}/{total_bytes}"
+            } else {
+                "{spinner} {msg} {bytes}"
+            };
+            bar.set_style(
+                ProgressStyle::with_template(template)
+                    .unwrap_or_else(|_| ProgressStyle::default_bar()),
+            );
+            if let Some(total) = total {
+                bar.set_length(total);
+            }
+        }
+    }
+
+    /// So many bytes are there.
+    pub(crate) fn reached(&self, bytes: u64) {
+        if let Some(bar) = &self.bar {
+            bar.set_position(bytes);
+        }
+    }
+
     /// Ends the step and clears what it drew.
     pub(crate) fn finish(&mut self) {
         if let Some(bar) = self.bar.take() {

@@ -7,7 +7,6 @@ mod environment;
 mod input;
 mod qemu;
 mod session;
-mod signals;
 mod stdio;
 mod terminal;
 
@@ -35,6 +34,7 @@ use crate::{
     packages::{self, Consent, Need},
     progress::Progress,
     protocol::Job,
+    tools::Interrupts,
 };
 
 /// How long a guest under KVM may take to its first sign of life: ten times what it needs.
@@ -238,15 +238,18 @@ impl Vm {
             return direct::run(&job, self.time_limit, stdio).map(|code| Outcome { code });
         }
         let mut progress = Progress::new(self.quiet);
+        packages::ensure(&[Need::Qemu, Need::Iproute2], self.consent)?;
+        let interrupts = Interrupts::watch()?;
         let cache = Cache::new(self.cache_dir.as_deref())?;
         let kernel = match &self.kernel {
             Some(name) => Kernel::named(name, &Kernel::roots(&cache))?,
             None => Kernel::find_or_download(&cache, &mut progress)?,
         };
-        packages::ensure(&[Need::Qemu, Need::Iproute2], self.consent)?;
         let program = packages::find_program(qemu::PROGRAM)
             .ok_or_else(|| Error::NotStarted(format!("{} is not in PATH", qemu::PROGRAM)))?;
+        progress.finish();
         let boot = BootFiles::prepare(&kernel, &self.extra, &cache)?;
+        interrupts.check()?;
         let shares = self.share_paths()?;
         let job = Job {
             module_tree: tree_to_show(&kernel),

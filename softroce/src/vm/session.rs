@@ -12,7 +12,6 @@ use super::{
     console::Console,
     input::{Input, Orders},
     qemu::Machine,
-    signals::Watch,
     stdio::{Source, Stdio},
     terminal,
 };
@@ -20,6 +19,7 @@ use crate::{
     EXIT_TIME_LIMIT, Error,
     progress::Progress,
     protocol::{Job, Kind, leading_i32, read_frame},
+    signals::Watch,
 };
 
 const SIGPIPE: i32 = 13;
