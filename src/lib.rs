@@ -1,12 +1,90 @@
-//! Safe RDMA connection manager and verbs.
+//! The RDMA connection manager and verbs, safe: librdmacm and libibverbs for servers written in Rust.
+//!
+//! From safe code nobody can corrupt memory, crash inside the C libraries, or wait for ever on something that this crate
+//! could have known. Between a program and the device there is nothing but the providers' own functions.
+//!
+//! # Where to start
+//!
+//! - Who knows sockets takes [`Listener`], [`Connector`] and [`Connection`]: blocking, in the shape of `std::net`, whole
+//!   messages instead of a stream of bytes.
+//! - Who knows librdmacm finds every object under its own name: [`EventChannel`] (`rdma_event_channel`), [`CmId`]
+//!   (`rdma_cm_id`), [`Event`] (`rdma_cm_event`), [`ConnRequest`] (the new id of a connection request, with its event),
+//!   [`ConnParam`] (`rdma_conn_param`). C's names lead there in the search: try `rdma_accept`.
+//! - Data moves through verbs: [`Context`], [`ProtectionDomain`], [`Pool`] and [`Buf`] (registered memory), [`QueuePair`],
+//!   [`CompletionQueue`].
+//!
+//! ```no_run
+//! # fn main() -> Result<(), rdmacm::Error> {
+//! let listener = rdmacm::Listener::bind("0.0.0.0:7471")?;
+//! for request in listener.incoming() {
+//!     let mut connection = request?.accept()?;
+//!     while let Some(message) = connection.recv()? {
+//!         connection.send_buf(message)?; // the very buffer that the device wrote
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # The life of a connection
+//!
+//! ```text
+//!           client                                        server
+//!
+//!    CmId::new                                     CmId::new
+//!        │ resolve_addr                                │ bind_addr, listen
+//!        ▼                                             ▼
+//!    AddrResolved                                  (listening)
+//!        │ resolve_route                               │
+//!        ▼                                             │
+//!    RouteResolved                                     │
+//!        │ create_qp, post receives                    │
+//!        │ connect ──────────── request ─────────▶ ConnectRequest ── a ConnRequest: new id, un-acknowledged event
+//!        │                                             │ create_qp, post receives
+//!        │                    ┌──── answer ─────────── │ accept            or  reject, or dropped: the client
+//!        ▼                    │                        │                       gets Rejected
+//!    Established ◀────────────┘ ── ready to use ──▶ Established
+//!        │                                             │
+//!        │ disconnect ───────── goodbye ─────────▶ Disconnected
+//!        ▼                                             │ (answered by this crate)
+//!    Disconnected ◀────────────────────────────────────┘
+//! ```
+//!
+//! A call in the wrong phase is an [`ErrorKind::State`] that says so, and no call. A request's event stays
+//! un-acknowledged until accept or reject has returned, as `rdma_accept(3)` asks; every other event is copied and
+//! acknowledged before it is handed out, so nothing that a program keeps can make an end wait.
+//!
+//! # What must outlive what
+//!
+//! Nothing that a program has to think of: each object holds a share of what it needs, and they may be dropped in any order
+//! and on any thread. A queue pair ends before its id, an id before its channel, and a device is open while anything on it
+//! is alive. A buffer that was posted belongs to its request until the completion brings it back.
+//!
+//! # Versions
+//!
+//! rdma-core 39 (2022) or later on Linux; the crate `rdmacm-sys` finds it by pkg-config. Over iWARP the limits of private
+//! data and some statuses differ: the methods say where. `docs.rs` builds need no library.
 
 mod cm;
 mod error;
 mod net;
+#[cfg(doc)]
+pub mod not_wrapped;
 mod os;
 mod verbs;
 
-pub use cm::*;
-pub use error::*;
-pub use net::*;
-pub use verbs::*;
+pub use self::cm::{
+    Answer, CmId, ConnParam, ConnRequest, ConnectParam, Event, EventChannel, EventKind,
+    EventStatus, Negotiated, NotAccepted, Offer, RejectReason, Rejection, RetryCount, RnrRetry,
+    Token,
+};
+pub use self::error::{Error, ErrorKind, Result};
+pub use self::net::{Connection, Connector, Incoming, Listener, Options, Request};
+pub use self::verbs::{
+    Buf, Completion, CompletionQueue, Context, CqHandle, DeviceLimits, Foreign, Op, Pool,
+    ProtectionDomain, QueuePair, QueuePairInit, ReceiveQueue, Received, Refused, SendQueue, Sent,
+    Status,
+};
+
+/// The version of rdma-core that the crate was built with, such as `1.3.44.0`; empty where it is not known.
+pub const RDMA_CORE_VERSION: &str = env!("RDMACM_RDMA_CORE_VERSION");

@@ -1,7 +1,10 @@
 #![expect(unsafe_code, reason = "makes a Context of an id's device")]
 
 use std::net::SocketAddr;
+use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
+
+use rdma_sys::ibv_context;
 
 use super::channel::EventChannel;
 use super::handle::{Handle, Verbs};
@@ -32,7 +35,8 @@ pub(super) fn context_of(handle: &Arc<Handle>) -> Result<Context> {
     if let Some(context) = known.and_then(|(_, context)| context.upgrade()) {
         return Ok(context);
     }
-    let keeper: Box<dyn Send + Sync> = match view.local.and_then(|local| anchor(local, verbs)) {
+    let anchor = view.local.and_then(|local| Anchor::new(local, verbs));
+    let keeper: Box<dyn Send + Sync> = match anchor {
         Some(anchor) => Box::new(anchor),
         None => Box::new(Arc::clone(handle)),
     };
@@ -42,11 +46,67 @@ pub(super) fn context_of(handle: &Arc<Handle>) -> Result<Context> {
     Ok(context)
 }
 
-/// An id on the same device, on a channel that nobody reads; `None` if none can be had.
-fn anchor(local: SocketAddr, verbs: Verbs) -> Option<CmId> {
-    let anchor = CmId::new(&EventChannel::new().ok()?).ok()?;
-    let mut local = local;
-    local.set_port(0);
-    anchor.bind_addr(local).ok()?;
-    (anchor.handle().view().verbs == Some(verbs)).then_some(anchor)
+/// An id that keeps a device open, on a channel that nobody reads.
+struct Anchor {
+    /// Dropped first: it needs the channel.
+    _id: CmId,
+    channel: EventChannel,
+}
+
+impl Anchor {
+    /// Binds an id to `local`; `None` if that does not lead to the device `verbs`.
+    fn new(mut local: SocketAddr, verbs: Verbs) -> Option<Self> {
+        let channel = EventChannel::new().ok()?;
+        let id = CmId::new(&channel).ok()?;
+        local.set_port(0);
+        id.bind_addr(local).ok()?;
+        (id.handle().view().verbs == Some(verbs)).then_some(Self { _id: id, channel })
+    }
+}
+
+impl Drop for Anchor {
+    fn drop(&mut self) {
+        // Only by reading does the anchor learn that its device is gone; its own end, next, lets go of it.
+        while let Ok(Some(_)) = self.channel.try_event() {}
+    }
+}
+
+/// Has librdmacm close the devices that were removed and that nothing uses any more.
+///
+/// It does so only when it compares its list of devices again, which `rdma_get_devices` makes it do. Until then the removal
+/// waits in the kernel. (The last RDMA device of the machine is not closed: the comparison fails first.)
+pub(super) fn let_go_of_removed_devices() {
+    // SAFETY: `rdma_get_devices` wants room for a number, or null.
+    let list = unsafe { rdma_sys::rdma_get_devices(ptr::null_mut()) };
+    if list.is_null() {
+        return;
+    }
+    for place in 0.. {
+        // SAFETY: the list ends with a null pointer, and the loop ends there.
+        let entry = unsafe { list.add(place) };
+        // SAFETY: as above.
+        let device = unsafe { entry.read() };
+        if device.is_null() {
+            break;
+        }
+        give_back(device);
+    }
+    // SAFETY: the list came from `malloc`, and its entries were given back.
+    unsafe { libc::free(list.cast()) };
+}
+
+/// Gives back one device of a list alone: with more than one in the list, `rdma_free_devices` reads a device that it has
+/// just freed, when it was removed meanwhile.
+fn give_back(device: *mut ibv_context) {
+    // SAFETY: `calloc` may be called with any sizes.
+    let list = unsafe { libc::calloc(2, size_of::<*mut ibv_context>()) };
+    let list: *mut *mut ibv_context = list.cast();
+    if list.is_null() {
+        // The device stays counted, and open: a leak is all that is left to do.
+        return;
+    }
+    // SAFETY: there is room for two pointers; the second is null, as the end of the list.
+    unsafe { list.write(device) };
+    // SAFETY: `rdma_free_devices` wants a list from `malloc` with devices that `rdma_get_devices` has counted.
+    unsafe { rdma_sys::rdma_free_devices(list) };
 }

@@ -11,7 +11,7 @@ use rdma_sys::{ibv_context, ibv_qp, ibv_qp_attr, ibv_qp_state, rdma_cm_id};
 use super::addr;
 use super::channel::EventChannel;
 use super::event::EventKind;
-use super::listen::Requests;
+use super::listen::{Ending, Requests};
 use super::param::Negotiated;
 use super::phase::{Phase, PhaseCell};
 use crate::error::errno_of_rdma;
@@ -61,7 +61,7 @@ impl RawId {
     pub(super) fn destroy(self) {
         // SAFETY: `rdma_destroy_id` wants an id without a queue pair and waits for its events to be acknowledged: a queue pair
         // holds a share of the handle, so there is none; events are acknowledged in the gate, and those of requests are the
-        // reason for `Requests::end_listener`.
+        // reason for `Requests::end`.
         let returned = unsafe { rdma_sys::rdma_destroy_id(self.as_ptr()) };
         // It fails, and leaks the id, when the channel's descriptor is closed, which `EventChannel` does not allow.
         debug_assert!(
@@ -270,6 +270,10 @@ impl Drop for Handle {
             .clone();
         // From here on no event finds the handle, and no new request is counted.
         channel.forget(self.token);
-        self.requests.end_listener(self.raw, channel);
+        self.requests.end(Ending {
+            id: self.raw,
+            device_removed: self.phase.get() == Phase::Removed,
+            channel,
+        });
     }
 }

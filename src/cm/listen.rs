@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use super::anchor;
 use super::channel::EventChannel;
 use super::handle::RawId;
 
@@ -19,15 +20,27 @@ pub(super) struct Requests {
 struct State {
     outstanding: usize,
     /// A listener that could be destroyed neither in place nor on a thread: the last request does it.
-    orphan: Option<Orphan>,
+    orphan: Option<Ending>,
 }
 
-/// A listening id whose handle is gone, with the channel that it needs.
+/// An id whose handle is gone, on its way to its destruction.
 #[derive(Debug)]
-struct Orphan {
-    id: RawId,
-    /// Dropped after the id.
-    _channel: EventChannel,
+pub(super) struct Ending {
+    pub(super) id: RawId,
+    /// Whether the id has seen its device go.
+    pub(super) device_removed: bool,
+    /// The channel that the id needs to the last.
+    pub(super) channel: EventChannel,
+}
+
+impl Ending {
+    fn destroy(self) {
+        self.id.destroy();
+        if self.device_removed {
+            anchor::let_go_of_removed_devices();
+        }
+        drop(self.channel);
+    }
 }
 
 /// One request that is counted until this is dropped, which must be after the ack.
@@ -49,21 +62,18 @@ impl Requests {
         }
     }
 
-    /// Destroys `id`, whose handle is gone, without making the caller wait for requests that others hold.
+    /// Destroys an id without making the caller wait for requests that others hold.
     ///
     /// With none outstanding that is done in place. Otherwise a short-lived thread calls `rdma_destroy_id`: the kernel stops
     /// listening and frees the port at once, and the call returns with the last ack.
-    pub(super) fn end_listener(&self, id: RawId, channel: EventChannel) {
+    pub(super) fn end(&self, ending: Ending) {
         let mut state = self.lock();
         if state.outstanding == 0 {
             drop(state);
-            id.destroy();
+            ending.destroy();
             return;
         }
-        state.orphan = Some(Orphan {
-            id,
-            _channel: channel,
-        });
+        state.orphan = Some(ending);
         drop(state);
         let requests = self.clone();
         // When no thread can be made, the orphan waits for the last request.
@@ -75,7 +85,7 @@ impl Requests {
     fn destroy_orphan(&self) {
         let orphan = self.lock().orphan.take();
         if let Some(orphan) = orphan {
-            orphan.id.destroy();
+            orphan.destroy();
         }
     }
 }
