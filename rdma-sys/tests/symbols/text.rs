@@ -64,7 +64,7 @@ fn member_called(body: &str) -> Option<String> {
         let is_member = (before.ends_with("->") || before.ends_with("ops.")) && start + 1 < end;
         is_member.then(|| body[start + 1..end].to_owned())
     });
-    calls.last()
+    calls.into_iter().next_back()
 }
 
 /// The inline functions of this crate, each with the member through which it calls the driver, if it does.
