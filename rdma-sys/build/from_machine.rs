@@ -10,6 +10,7 @@ mod settings;
 use std::collections::{HashMap, HashSet};
 use std::env;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use syn::{Fields, File, ForeignItem, ImplItem, Item, Type};
 
@@ -35,6 +36,9 @@ pub(crate) fn generate(include_paths: &[PathBuf]) -> Result<(), String> {
     {
         builder = builder.clang_arg("-I").clang_arg(folder.to_string_lossy());
     }
+    if let Some(folder) = compiler_headers() {
+        builder = builder.clang_arg("-idirafter").clang_arg(folder);
+    }
     let bindings = builder
         .parse_callbacks(Box::new(bindgen::CargoCallbacks::new()))
         .generate()
@@ -47,6 +51,17 @@ pub(crate) fn generate(include_paths: &[PathBuf]) -> Result<(), String> {
     let text = prettyplease::unparse(&complete(machine, committed));
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("bindings.rs");
     std::fs::write(&out, text).map_err(|cause| format!("{}: {cause}", out.display()))
+}
+
+/// Where the C compiler has its own headers, such as `stddef.h`. Clang's may not be installed beside libclang.
+fn compiler_headers() -> Option<String> {
+    let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let output = Command::new(compiler)
+        .arg("-print-file-name=include")
+        .output()
+        .ok()?;
+    let folder = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| folder.trim().to_owned())
 }
 
 fn parse(text: &str, what: &str) -> Result<File, String> {
