@@ -4,6 +4,9 @@
 /// The version whose names must all be there.
 pub(crate) const FLOOR: u32 = 39;
 
+/// The version that the bindings are made from.
+pub(crate) const BINDINGS: u32 = 65;
+
 const NEWER: &[(u32, &[&str])] = &[
     (
         44,
