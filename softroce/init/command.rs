@@ -108,8 +108,12 @@ fn prepare(job: &Job) -> Result<Command, NotRun> {
         .map(|(_, value)| value.clone())
         .unwrap_or_default();
     let program = OsStr::from_bytes(program);
-    let found = find(program, &path, current_dir)
-        .ok_or_else(|| (127, format!("{}: command not found", program.display())))?;
+    let found = find(program, &path, current_dir).ok_or_else(|| {
+        (
+            127,
+            format!("{}: command not found", program.to_string_lossy()),
+        )
+    })?;
     let mut command = Command::new(found);
     command
         .arg0(program)

@@ -175,9 +175,9 @@ pub(crate) fn netlink(protocol: c_int) -> io::Result<File> {
 pub(crate) fn open_terminal(size: (u16, u16)) -> io::Result<(File, File)> {
     let open = |path: &str| File::options().read(true).write(true).open(path);
     let control = open("/dev/ptmx")?;
-    let mut number: c_uint = 0;
-    // SAFETY: TIOCSPTLCK reads one int through the pointer; zero unlocks the other side.
-    check(unsafe { ioctl(control.as_raw_fd(), TIOCSPTLCK, &0 as *const c_int) })?;
+    let (mut number, unlocked): (c_uint, c_int) = (0, 0);
+    // SAFETY: TIOCSPTLCK reads one int through the pointer, which points to a live local; zero unlocks the other side.
+    check(unsafe { ioctl(control.as_raw_fd(), TIOCSPTLCK, &raw const unlocked) })?;
     // SAFETY: TIOCGPTN writes one unsigned int through the pointer, which points to a live local.
     check(unsafe { ioctl(control.as_raw_fd(), TIOCGPTN, &raw mut number) })?;
     resize_terminal(&control, size)?;

@@ -73,6 +73,7 @@ impl Cache {
         let readable = fs::Permissions::from_mode(0o644);
         let mut file = tempfile::Builder::new()
             .prefix(".new-")
+            .permissions(readable)
             .tempfile_in(self.folder()?)
             .map_err(failed)?;
         file.write_all(content).map_err(failed)?;

@@ -1,9 +1,9 @@
 //! The command line.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{ffi::OsString, io::Write, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
-use softroce::{Error, Vm, packages::Consent};
+use softroce::{Error, Level, Vm, packages::Consent};
 
 /// Runs a command in a micro-VM that has soft-RoCE devices: no root, no RDMA hardware.
 ///
@@ -26,16 +26,16 @@ enum Action {
         #[command(flatten)]
         options: Options,
         /// The command and its arguments.
-        #[arg(
-            required = true,
-            trailing_var_arg = true,
-            allow_hyphen_values = true,
-            value_name = "CMD"
-        )]
+        #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
         command: Vec<OsString>,
     },
-    /// Opens a shell.
+    /// Opens a shell: $SHELL, or /bin/sh.
     Shell {
+        #[command(flatten)]
+        options: Options,
+    },
+    /// Says what this machine has, what it lacks, and what would be done about it. Exit status: 0 when a command could be run.
+    Doctor {
         #[command(flatten)]
         options: Options,
     },
@@ -76,6 +76,9 @@ struct Options {
     /// Installs missing packages with sudo.
     #[arg(long)]
     install: bool,
+    /// Installs nothing, not even as root.
+    #[arg(long, conflicts_with = "install")]
+    no_install: bool,
     /// Uses the RDMA device of this machine: runs the command here, in no virtual machine.
     #[arg(long)]
     device: bool,
@@ -91,15 +94,19 @@ struct Options {
 }
 
 impl Options {
+    fn consent(&self) -> Consent {
+        match (self.install, self.no_install) {
+            (true, _) => Consent::Given,
+            (_, true) => Consent::Never,
+            _ => Consent::IfRoot,
+        }
+    }
+
     fn vm(&self) -> Vm {
         let mut vm = Vm::new()
             .cpus(self.cpus)
             .memory_mib(self.memory)
-            .consent(if self.install {
-                Consent::Given
-            } else {
-                Consent::IfRoot
-            })
+            .consent(self.consent())
             .own_device(self.device)
             .terminal(self.terminal)
             .quiet(self.quiet)
@@ -134,6 +141,17 @@ impl Cli {
                 let shell = std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());
                 Ok(options.vm().terminal(true).run([shell])?.code)
             }
+            Action::Doctor { options } => {
+                let findings = options.vm().diagnose();
+                let mut out = std::io::stdout().lock();
+                for finding in &findings {
+                    // A reader that has gone needs no report.
+                    let _ = writeln!(out, "{finding}");
+                }
+                Ok(i32::from(
+                    findings.iter().any(|finding| finding.level == Level::Bad),
+                ))
+            }
         }
     }
 }
@@ -154,5 +172,66 @@ fn variable(text: &str) -> Result<(String, String), String> {
         Err("the name is empty".into())
     } else {
         Ok((key.into(), value.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(line: &str) -> Result<Cli, String> {
+        Cli::try_parse_from(line.split(' ')).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_follows_the_command_is_its_own() {
+        for line in [
+            "softroce run --cpus 3 -- sh -c --cpus",
+            "softroce run --cpus 3 sh -c --cpus",
+        ] {
+            let Action::Run { options, command } = parse(line).unwrap().action else {
+                panic!("{line}")
+            };
+            assert_eq!(
+                (options.cpus, command),
+                (3, ["sh", "-c", "--cpus"].map(OsString::from).to_vec()),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn lists_and_repeated_options_are_read() {
+        let line = "softroce shell --share /a --share /b --modules veth,sch_netem --env A=b=c --time-limit 1.5";
+        let Action::Shell { options } = parse(line).unwrap().action else {
+            panic!()
+        };
+        assert_eq!(options.share, ["/a", "/b"].map(PathBuf::from));
+        assert_eq!(options.modules, ["veth", "sch_netem"]);
+        assert_eq!(options.env, [("A".to_owned(), "b=c".to_owned())]);
+        assert_eq!(options.time_limit, Some(Duration::from_millis(1500)));
+    }
+
+    #[test]
+    fn mistakes_are_refused() {
+        for line in [
+            "softroce run",
+            "softroce run --no-such-option true",
+            "softroce run --time-limit 0 true",
+            "softroce run --time-limit -1 true",
+            "softroce run --time-limit x true",
+            "softroce run --cpus x true",
+            "softroce run --env novalue true",
+            "softroce run --env =x true",
+            "softroce run --install --no-install true",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
     }
 }

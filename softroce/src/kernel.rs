@@ -129,7 +129,7 @@ pub(crate) fn installed(root: &Path) -> Vec<Kernel> {
         })
         .filter_map(|entry| usable(root, &entry.path()))
         .collect();
-    kernels.sort_by(|a, b| version_order(&b.version).cmp(&version_order(&a.version)));
+    kernels.sort_by_key(|kernel| std::cmp::Reverse(version_order(&kernel.version)));
     kernels.dedup_by(|a, b| a.version == b.version);
     kernels
 }

@@ -2,18 +2,24 @@
 
 mod cache;
 mod cpio;
+mod doctor;
 mod elf;
 mod error;
 pub mod host;
 mod kernel;
 pub mod packages;
 mod progress;
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the guest's half of the protocol")
+)]
 mod protocol;
 mod signals;
 mod tools;
 mod unpack;
 mod vm;
 
+pub use doctor::{Finding, Level};
 pub use error::Error;
 pub use vm::{Outcome, Stdio, Vm};
 

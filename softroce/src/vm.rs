@@ -19,6 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub(crate) use accel::KvmState;
 pub use stdio::Stdio;
 
 use self::{
@@ -29,6 +30,7 @@ use self::{
 use crate::{
     Error,
     cache::Cache,
+    doctor::{self, Finding},
     host,
     kernel::{BootFiles, Extra, Kernel},
     packages::{self, Consent, Need},
@@ -269,28 +271,57 @@ impl Vm {
             shares: &shares,
             verbose: self.verbose,
         };
-        let (mut accel, known) = knowledge.first_choice();
-        if accel == Accel::Kvm {
+        let state = knowledge.state();
+        let choice = state.first_choice();
+        if choice == Accel::Kvm {
             progress.step(format!("booting Linux {} with KVM", kernel.version));
-            match session.attempt(&machine(accel), Some(PATIENCE), &mut progress) {
+            let result = session.attempt(&machine(Accel::Kvm), Some(PATIENCE), &mut progress);
+            let failed = matches!(
+                result,
                 Err(Error::NotStarted(_) | Error::Panicked(_)) | Ok(End::NoLife)
-                    if !session.alive() =>
-                {
-                    knowledge.remember(false);
-                    accel = Accel::Tcg;
+            );
+            if session.alive() || !failed {
+                if state == KvmState::Untried && session.alive() {
+                    knowledge.remember(true);
                 }
-                result => {
-                    if !known && session.alive() {
-                        knowledge.remember(true);
-                    }
-                    return result.map(Outcome::from);
-                }
+                return result.map(Outcome::from);
             }
         }
         progress.step(format!("booting Linux {} under emulation", kernel.version));
-        session
-            .attempt(&machine(accel), None, &mut progress)
-            .map(Outcome::from)
+        let result = session.attempt(&machine(Accel::Tcg), None, &mut progress);
+        // Only now is it certain that KVM was at fault, not a setting.
+        if choice == Accel::Kvm && session.alive() {
+            knowledge.remember(false);
+        }
+        result.map(Outcome::from)
+    }
+
+    /// Looks at what the machine has and lacks for running a command.
+    pub fn diagnose(&self) -> Vec<Finding> {
+        let mut findings = vec![
+            doctor::need("QEMU", Need::Qemu),
+            doctor::need("iproute2", Need::Iproute2),
+        ];
+        match Cache::new(self.cache_dir.as_deref()) {
+            Ok(cache) => {
+                findings.extend([
+                    doctor::kernel(self.kernel.as_deref(), &cache),
+                    doctor::folder(&cache),
+                ]);
+                let kernel = self.kernel.as_ref().map_or_else(
+                    || Kernel::newest(&Kernel::roots(&cache)),
+                    |name| Kernel::named(name, &Kernel::roots(&cache)).ok(),
+                );
+                let known = packages::find_program(qemu::PROGRAM).zip(kernel);
+                let state = known.map_or_else(KvmState::unknown, |(program, kernel)| {
+                    Knowledge::new(&cache, &program, &kernel.image).state()
+                });
+                findings.push(doctor::kvm(state));
+            }
+            Err(error) => findings.push(doctor::unusable(&error)),
+        }
+        findings.push(doctor::devices());
+        findings
     }
 
     /// What the guest, or this machine, is to do.

@@ -15,7 +15,44 @@ pub(crate) enum Accel {
     Tcg,
 }
 
-/// What is known about KVM on this machine since it was started.
+/// What is known about KVM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KvmState {
+    /// There is no device that this user may open.
+    Absent,
+    /// It has not been tried.
+    Untried,
+    /// A guest has shown a sign of life.
+    Works,
+    /// It was tried in vain.
+    Fails,
+}
+
+impl KvmState {
+    fn new(device: bool, answer: &str) -> Self {
+        match answer {
+            _ if !device => Self::Absent,
+            "works" => Self::Works,
+            "" => Self::Untried,
+            _ => Self::Fails,
+        }
+    }
+
+    /// What is known without a QEMU and a kernel to try it with.
+    pub(crate) fn unknown() -> Self {
+        Self::new(device(), "")
+    }
+
+    /// What to try first.
+    pub(crate) fn first_choice(self) -> Accel {
+        match self {
+            Self::Works | Self::Untried => Accel::Kvm,
+            Self::Absent | Self::Fails => Accel::Tcg,
+        }
+    }
+}
+
+/// What has been remembered about KVM on this machine since it was started.
 #[derive(Debug)]
 pub(crate) struct Knowledge<'a> {
     cache: &'a Cache,
@@ -33,13 +70,10 @@ impl<'a> Knowledge<'a> {
         }
     }
 
-    /// What to try first. Returns also whether that has worked before.
-    pub(crate) fn first_choice(&self) -> (Accel, bool) {
+    /// What is known.
+    pub(crate) fn state(&self) -> KvmState {
         let answer = fs::read_to_string(self.cache.path(&self.name)).unwrap_or_default();
-        choose(
-            access("/dev/kvm", Access::READ_OK | Access::WRITE_OK).is_ok(),
-            answer.trim(),
-        )
+        KvmState::new(device(), answer.trim())
     }
 
     /// Remembers whether KVM works. Failing to is harmless: it is tried again.
@@ -55,13 +89,8 @@ impl<'a> Knowledge<'a> {
     }
 }
 
-fn choose(device: bool, answer: &str) -> (Accel, bool) {
-    match answer {
-        _ if !device => (Accel::Tcg, true),
-        "works" => (Accel::Kvm, true),
-        "" => (Accel::Kvm, false),
-        _ => (Accel::Tcg, true),
-    }
+fn device() -> bool {
+    access("/dev/kvm", Access::READ_OK | Access::WRITE_OK).is_ok()
 }
 
 #[cfg(test)]
@@ -70,20 +99,25 @@ mod tests {
 
     #[test]
     fn kvm_is_tried_unless_it_is_known_not_to_work() {
-        assert_eq!(choose(true, ""), (Accel::Kvm, false));
-        assert_eq!(choose(true, "works"), (Accel::Kvm, true));
-        assert_eq!(choose(true, "does not work"), (Accel::Tcg, true));
-        assert_eq!(choose(false, ""), (Accel::Tcg, true));
-        assert_eq!(choose(false, "works"), (Accel::Tcg, true));
+        let choice = |device, answer| KvmState::new(device, answer).first_choice();
+        assert_eq!(choice(true, ""), Accel::Kvm);
+        assert_eq!(choice(true, "works"), Accel::Kvm);
+        assert_eq!(choice(true, "does not work"), Accel::Tcg);
+        assert_eq!(choice(false, ""), Accel::Tcg);
+        assert_eq!(choice(false, "works"), Accel::Tcg);
     }
 
     #[test]
-    fn an_answer_is_remembered() {
+    fn an_answer_is_remembered_for_one_kernel() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::new(Some(folder.path())).unwrap();
         let knowledge = Knowledge::new(&cache, Path::new("/qemu"), Path::new("/kernel"));
         knowledge.remember(false);
-        assert_eq!(knowledge.first_choice().0, Accel::Tcg);
+        assert_eq!(
+            fs::read_to_string(cache.path(&knowledge.name)).unwrap(),
+            "does not work\n"
+        );
+        assert_eq!(knowledge.state().first_choice(), Accel::Tcg);
         let other = Knowledge::new(&cache, Path::new("/qemu"), Path::new("/other-kernel"));
         assert_ne!(other.name, knowledge.name);
     }
