@@ -88,3 +88,8 @@ pub use self::verbs::{
 
 /// The version of rdma-core that the crate was built with, such as `1.3.44.0`; empty where it is not known.
 pub const RDMA_CORE_VERSION: &str = env!("RDMACM_RDMA_CORE_VERSION");
+
+/// The README's server must compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -33,6 +33,10 @@ pub struct Connection {
     inbox: VecDeque<Buf>,
     /// How many receives are posted.
     posted: u32,
+    /// How many sends have not completed.
+    sending: u32,
+    /// Whether a send did not complete well.
+    lost: bool,
     /// Why nothing more arrives, once nothing more does.
     ended: Option<Ended>,
     id: CmId,
@@ -50,8 +54,8 @@ enum Ended {
 
 /// What one turn of waiting brought.
 enum Turn {
-    Sent(Status),
-    Received(Status),
+    Sent,
+    Received,
     Ended(Ended),
     TimedOut,
 }
@@ -103,6 +107,8 @@ impl Prepared {
             pool: self.pool,
             inbox: VecDeque::new(),
             posted: self.posted,
+            sending: 0,
+            lost: false,
             ended: None,
             id,
             channel,
@@ -121,15 +127,17 @@ impl Connection {
         Connector::new().connect(addr)
     }
 
-    /// Sends `data` as one message, and waits until the peer's device has it.
+    /// Sends `data` as one message. It is copied, and on its way when this returns; [`flush`](Self::flush) waits until the
+    /// peer's device has it.
     ///
-    /// Calls `ibv_post_send` ([man 3](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)). Blocks: yes.
+    /// Calls `ibv_post_send` ([man 3](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)). Blocks: while
+    /// [`queue_depth`](Options::queue_depth) messages are on their way.
     ///
     /// # Errors
     ///
     /// [`TooLarge`](ErrorKind::TooLarge) for more than [`message_size`](Options::message_size) bytes;
-    /// [`Disconnected`](ErrorKind::Disconnected); [`WorkFailed`](ErrorKind::WorkFailed) with the status of a send that the
-    /// peer did not take; [`QueueFull`](ErrorKind::QueueFull) when the program holds every buffer.
+    /// [`Disconnected`](ErrorKind::Disconnected); [`WorkFailed`](ErrorKind::WorkFailed) with the status of an earlier send
+    /// that the peer did not take; [`QueueFull`](ErrorKind::QueueFull) when the program holds every buffer.
     #[doc(alias = "ibv_post_send")]
     pub fn send(&mut self, data: &[u8]) -> Result<()> {
         if data.len() > self.pool.buffer_size() {
@@ -153,38 +161,65 @@ impl Connection {
     ///
     /// As for [`send`](Self::send).
     pub fn send_buf(&mut self, buf: Buf) -> Result<()> {
+        while self.sending == self.qp.send.depth() {
+            self.await_send()?;
+        }
         if let Some(ended) = self.ended {
             return Err(self.error_of(ended, SEND));
         }
         self.qp.send.send(buf, 0)?;
-        loop {
-            match self.turn(None)? {
-                Turn::Sent(status) if status.is_success() => return Ok(()),
-                Turn::Sent(Status::FLUSHED) => {
-                    return Err(self.error_of(Ended::Disconnected, SEND));
-                }
-                Turn::Sent(status) => return Err(self.failed(status, SEND)),
-                Turn::Received(_) => {}
-                Turn::Ended(ended) => return Err(self.error_of(ended, SEND)),
-                // Without a deadline there is none to miss.
-                Turn::TimedOut => {}
-            }
-        }
+        self.sending += 1;
+        Ok(())
     }
 
     /// An empty buffer to fill and send, as long as the longest message.
     ///
     /// # Errors
     ///
-    /// [`QueueFull`](ErrorKind::QueueFull) when the program holds every buffer: drop some.
-    pub fn buffer(&self) -> Result<Buf> {
-        self.pool.take().ok_or_else(|| {
-            Error::plain(
-                SEND,
-                ErrorKind::QueueFull,
-                "every buffer of the connection is in use; drop some that were received",
-            )
-        })
+    /// [`QueueFull`](ErrorKind::QueueFull) when the program holds every buffer: drop some. Otherwise as for
+    /// [`send`](Self::send).
+    pub fn buffer(&mut self) -> Result<Buf> {
+        loop {
+            if let Some(buf) = self.pool.take() {
+                return Ok(buf);
+            }
+            if self.sending == 0 {
+                return Err(Error::plain(
+                    SEND,
+                    ErrorKind::QueueFull,
+                    "the program holds every buffer of the connection; drop some that were received",
+                ));
+            }
+            self.await_send()?;
+        }
+    }
+
+    /// Waits until the peer's device has every message that was sent.
+    ///
+    /// # Errors
+    ///
+    /// [`Disconnected`](ErrorKind::Disconnected) when the connection ended first, and it is not known which messages the peer
+    /// has; otherwise as for [`send`](Self::send).
+    pub fn flush(&mut self) -> Result<()> {
+        while self.sending > 0 {
+            self.await_send()?;
+        }
+        match self.ended {
+            Some(ended) if self.lost => Err(self.error_of(ended, SEND)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits until one send has completed, or the connection has ended.
+    fn await_send(&mut self) -> Result<()> {
+        let before = self.sending;
+        while self.sending == before {
+            match self.turn(None)? {
+                Turn::Ended(ended) => return Err(self.error_of(ended, SEND)),
+                Turn::Sent | Turn::Received | Turn::TimedOut => {}
+            }
+        }
+        Ok(())
     }
 
     /// Waits for the next message; `None` when the connection has ended.
@@ -196,7 +231,7 @@ impl Connection {
     /// # Errors
     ///
     /// [`WorkFailed`](ErrorKind::WorkFailed) with the status of a receive that failed, such as for a message longer than
-    /// [`message_size`](Options::message_size); [`DeviceRemoved`](ErrorKind::DeviceRemoved);
+    /// [`message_size`](Options::message_size), or of an earlier send that did; [`DeviceRemoved`](ErrorKind::DeviceRemoved);
     /// [`QueueFull`](ErrorKind::QueueFull) when the program holds every buffer.
     #[doc(alias = "ibv_poll_cq")]
     pub fn recv(&mut self) -> Result<Option<Buf>> {
@@ -221,9 +256,7 @@ impl Connection {
                 self.replenish()?;
             }
             match self.turn(deadline)? {
-                Turn::Received(status) if status.is_success() || status == Status::FLUSHED => {}
-                Turn::Received(status) => return Err(self.failed(status, RECV)),
-                Turn::Sent(_) => {}
+                Turn::Sent | Turn::Received => {}
                 Turn::Ended(Ended::Disconnected) => return Ok(None),
                 Turn::Ended(ended) => return Err(self.error_of(ended, RECV)),
                 Turn::TimedOut => {
@@ -279,24 +312,32 @@ impl Connection {
         }
     }
 
-    /// Takes one completion, if there is one.
+    /// Takes one completion, if there is one, and keeps the books.
     fn completion(&mut self) -> Result<Option<Turn>> {
         while let Some(completion) = self.cq.poll()? {
             let status = completion.status();
-            match completion {
+            let (turn, op) = match completion {
                 Completion::Received(received) => {
                     self.posted -= 1;
                     if status.is_success() {
                         self.inbox.push_back(received.into_buf());
-                    } else if status == Status::FLUSHED {
-                        self.ended.get_or_insert(Ended::Disconnected);
                     }
-                    return Ok(Some(Turn::Received(status)));
+                    (Turn::Received, RECV)
                 }
-                Completion::Sent(_) => return Ok(Some(Turn::Sent(status))),
+                Completion::Sent(_) => {
+                    self.sending -= 1;
+                    self.lost |= !status.is_success();
+                    (Turn::Sent, SEND)
+                }
                 // Nothing of this connection.
-                Completion::Foreign(_) => {}
+                Completion::Foreign(_) => continue,
+            };
+            if status == Status::FLUSHED {
+                self.ended.get_or_insert(Ended::Disconnected);
+            } else if !status.is_success() {
+                return Err(self.failed(status, op));
             }
+            return Ok(Some(turn));
         }
         Ok(None)
     }
@@ -330,7 +371,8 @@ impl Connection {
             .at(self.id.local_addr(), self.id.peer_addr())
     }
 
-    /// Ends the connection: the peer's `recv` gives `None`, and so does this side's once all that has arrived is received.
+    /// Ends the connection at once: the peer's `recv` gives `None`, and so does this side's once all that has arrived is
+    /// received. What is still on its way may be lost.
     ///
     /// # Errors
     ///
@@ -340,16 +382,24 @@ impl Connection {
         self.id.disconnect()
     }
 
-    /// Ends the connection, waits until the device has let go of every buffer, and says whether all of that worked.
+    /// Ends the connection in order: waits until the peer's device has every message, disconnects, waits until the device has
+    /// let go of every buffer, and says whether all of that worked.
+    ///
+    /// When the peer has ended the connection already, messages that it did not wait for are no error: [`flush`](Self::flush)
+    /// first to know.
     ///
     /// # Errors
     ///
-    /// What the device or the connection manager reports; see [`QueuePair::close`].
+    /// What the device or the connection manager reports; see [`flush`](Self::flush) and [`QueuePair::close`].
     pub fn close(mut self) -> Result<()> {
+        let sent = match self.flush() {
+            Err(error) if error.kind() == ErrorKind::Disconnected => Ok(()),
+            other => other,
+        };
         let disconnected = self.disconnect();
-        let flushed = self.drain();
+        let drained = self.drain();
         let destroyed = self.qp.close();
-        disconnected.and(flushed).and(destroyed)
+        sent.and(disconnected).and(drained).and(destroyed)
     }
 
     /// Polls until nothing is posted any more. A device that does not flush in time is left to the queue pair's destruction.
