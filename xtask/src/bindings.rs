@@ -27,7 +27,7 @@ fn workspace_root() -> PathBuf {
 mod imp {
     use std::process::Command;
 
-    use anyhow::{Context as _, Result, bail};
+    use anyhow::{Context as _, Result};
 
     /// Runs the same command in a build of this program that has bindgen.
     pub(super) fn run(check: bool) -> Result<()> {
@@ -49,7 +49,7 @@ mod imp {
         let status = command.status().context("cannot run cargo")?;
         if !status.success() {
             // What is wrong has been said by the program that was run.
-            bail!("`cargo xtask bindings` failed ({status})");
+            std::process::exit(status.code().unwrap_or(1));
         }
         Ok(())
     }
