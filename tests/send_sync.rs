@@ -1,0 +1,94 @@
+//! Which public types may move to another thread, and which may be shared: every one of them.
+
+use rdmacm::*;
+use static_assertions::{assert_impl_all, assert_not_impl_any};
+
+/// For each type, that it is both `Send` and `Sync`.
+macro_rules! send_and_sync {
+    ($($type:ty),* $(,)?) => {
+        $(assert_impl_all!($type: Send, Sync);)*
+        const SEND_AND_SYNC: &[&str] = &[$(stringify!($type)),*];
+    };
+}
+
+// Shared handles: the C functions behind them lock, or are called under this crate's own locks.
+// Owned values: what they hold belongs to them alone. Plain data. Posting halves: `&self` reads numbers only.
+send_and_sync!(
+    Answer,
+    Buf,
+    CmId,
+    Completion<'static>,
+    Context,
+    ConnParam<'static>,
+    ConnRequest,
+    ConnectParam<'static>,
+    Connection,
+    Connector,
+    CqHandle,
+    DeviceLimits,
+    Error,
+    ErrorKind,
+    Event,
+    EventChannel,
+    EventKind,
+    EventStatus,
+    Foreign,
+    Incoming<'static>,
+    Listener,
+    Negotiated,
+    NotAccepted,
+    Offer<'static>,
+    Op,
+    Options,
+    Pool,
+    ProtectionDomain,
+    QueuePair,
+    QueuePairInit,
+    ReceiveQueue,
+    Received<'static>,
+    Refused,
+    RejectReason,
+    Rejection,
+    Request,
+    RetryCount,
+    RnrRetry,
+    SendQueue,
+    Sent<'static>,
+    Status,
+    Token,
+);
+
+// The polling half: one owner polls it. It may move, and there is nothing that a second thread could do with `&`.
+assert_impl_all!(CompletionQueue: Send);
+
+// A shared completion queue would let two threads consume one ring; polling takes `&mut`, which this keeps true.
+assert_not_impl_any!(CompletionQueue: Clone);
+assert_not_impl_any!(Buf: Clone);
+assert_not_impl_any!(ConnRequest: Clone);
+assert_not_impl_any!(QueuePair: Clone);
+assert_not_impl_any!(SendQueue: Clone);
+
+#[test]
+fn the_table_names_every_public_type() {
+    let exports = include_str!("../src/lib.rs");
+    let mut missing = Vec::new();
+    let lists = exports.split("pub use self::").skip(1);
+    for list in lists.filter_map(|list| list.split('{').nth(1)?.split('}').next()) {
+        for name in list
+            .split(',')
+            .map(str::trim)
+            .filter(|name| !name.is_empty())
+        {
+            let known = |entry: &&str| {
+                entry
+                    .split('<')
+                    .next()
+                    .is_some_and(|entry| entry.trim() == name)
+            };
+            if !SEND_AND_SYNC.iter().any(known) {
+                missing.push(name);
+            }
+        }
+    }
+    assert_eq!(missing, ["Result", "CompletionQueue"]);
+}
