@@ -122,7 +122,8 @@ impl Place {
         match self {
             // A boot takes 10 to 20 s under emulation, and some of these wait for one that hangs.
             Self::Machine => 1200,
-            Self::OwnDevice | Self::Vm => 300,
+            // Under emulation, hundreds of connections take a minute and a half.
+            Self::OwnDevice | Self::Vm => 600,
         }
     }
 }
