@@ -1,5 +1,6 @@
 //! Raw bindings to [librdmacm and libibverbs](https://github.com/linux-rdma/rdma-core): every public function, structure
-//! and constant of `infiniband/verbs.h` and `rdma/rdma_cma.h`, under C's names.
+//! and constant of `infiniband/verbs.h` and `rdma/rdma_cma.h`, under C's names, and the functions of
+//! `rdma/rdma_verbs.h` that are none of its inline helpers.
 //!
 //! The safe crate on top is `rdmacm`. Here nothing is checked, and the manual pages are the documentation.
 //!

@@ -1,7 +1,7 @@
 //! Which names of the C libraries this crate refers to: all that it should, and none that keeps a program from starting
 //! where the library is old.
 
-#![cfg(target_os = "linux")]
+#![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #![expect(
     unsafe_code,
     reason = "C's own way of looking a function up is the measure"

@@ -95,16 +95,10 @@ fn write_fields(
             inner_prefix = format!("{c_path}.");
         }
         let ty = type_name(&field.ty);
-        if is_anonymous(&ty)
-            && let Some(inner) = records.get(&ty)
-        {
-            write_fields(
-                text,
-                inner.fields,
-                &inner_prefix,
-                &format!("{rust_path}."),
-                records,
-            )?;
+        let inner = records.get(&ty).filter(|_| is_anonymous(&ty));
+        if let Some(inner) = inner {
+            let rust_prefix = format!("{rust_path}.");
+            write_fields(text, inner.fields, &inner_prefix, &rust_prefix, records)?;
         }
     }
     Ok(())
