@@ -42,7 +42,7 @@ pub enum Error {
         why: &'static str,
     },
     /// No space is left where files are kept.
-    #[error("no space left for {}: free some, or name another folder with --cache-dir", path.display())]
+    #[error("no space left for {}: free some (a kernel takes 500 MiB), or name another folder with --cache-dir", path.display())]
     NoSpace {
         /// What could not be written.
         path: PathBuf,

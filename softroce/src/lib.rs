@@ -1,6 +1,7 @@
 //! A micro-VM with soft-RoCE devices.
 
 mod cache;
+mod child;
 mod cpio;
 mod doctor;
 mod elf;

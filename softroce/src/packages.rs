@@ -84,7 +84,7 @@ pub fn ensure(needs: &[Need], consent: Consent) -> Result<(), Error> {
     eprintln!("softroce: installing {}", packages.join(" "));
     let interrupts = Interrupts::watch()?;
     for mut command in manager.install_commands(&packages) {
-        interrupts.run(&mut command, &mut || ())?;
+        interrupts.run_attended(&mut command)?;
     }
     match missing(&absent).as_slice() {
         [] => Ok(()),

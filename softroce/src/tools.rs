@@ -3,7 +3,6 @@
 use std::{
     fs::File,
     io::{Read, Seek},
-    os::unix::process::CommandExt,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
         Arc,
@@ -13,9 +12,9 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use crate::{Error, signals::Watch};
+use crate::{Error, child, signals::Watch};
 
 /// Notes the first signal that asks this process to end, from its making to its drop.
 #[derive(Debug)]
@@ -50,7 +49,7 @@ impl Interrupts {
         }
     }
 
-    /// Runs a program without standard input and returns its standard output. `tick` is called ten times a second.
+    /// Runs a program without standard input and returns its standard output. `tick` is called meanwhile, again and again.
     pub(crate) fn run(
         &self,
         command: &mut Command,
@@ -66,7 +65,26 @@ impl Interrupts {
         stdin: Stdio,
         tick: &mut dyn FnMut(),
     ) -> Result<Vec<u8>, Error> {
+        self.finish(child::bind(command.stdin(stdin)), true, tick)
+    }
+
+    /// Runs a program that may ask the user at the terminal for a password, which a process group of its own could not.
+    pub(crate) fn run_attended(&self, command: &mut Command) -> Result<Vec<u8>, Error> {
+        self.finish(command, false, &mut || ())
+    }
+
+    fn finish(
+        &self,
+        command: &mut Command,
+        group: bool,
+        tick: &mut dyn FnMut(),
+    ) -> Result<Vec<u8>, Error> {
+        self.check()?;
         let line = line(command);
+        let failed = |reason: String| Error::Tool {
+            command: line.clone(),
+            reason,
+        };
         // Files instead of pipes: nobody has to read them meanwhile. They have no name, so none is left behind.
         let scratch = || {
             tempfile::tempfile().map_err(|source| Error::io("write", std::env::temp_dir(), source))
@@ -76,59 +94,53 @@ impl Interrupts {
             file.try_clone()
                 .map_err(|source| Error::io("write", std::env::temp_dir(), source))
         };
-        command
-            .stdin(stdin)
+        let child = command
             .stdout(copy(&stdout)?)
-            .stderr(copy(&stderr)?);
-        let status = self.wait(command, tick)?;
-        if status.success() {
-            return Ok(content(&mut stdout));
-        }
-        let words = String::from_utf8_lossy(&content(&mut stderr)).into_owned();
-        Err(failure(&line, status, &words))
-    }
-
-    /// Runs a program to its end in a process group of its own, which a signal ends.
-    pub(crate) fn wait(
-        &self,
-        command: &mut Command,
-        tick: &mut dyn FnMut(),
-    ) -> Result<ExitStatus, Error> {
-        self.check()?;
-        let line = line(command);
-        let child = command.process_group(0).spawn();
-        let mut child = Group(child.map_err(|error| Error::Tool {
-            command: line.clone(),
-            reason: error.to_string(),
-        })?);
+            .stderr(copy(&stderr)?)
+            .spawn();
+        let mut child = Running {
+            child: child.map_err(|error| failed(error.to_string()))?,
+            group,
+        };
         loop {
-            match child.0.try_wait() {
-                Ok(Some(status)) => return Ok(status),
-                Ok(None) => {}
-                Err(error) => {
-                    return Err(Error::Tool {
-                        command: line,
-                        reason: error.to_string(),
-                    });
+            match child.child.try_wait() {
+                Ok(Some(status)) if status.success() => return Ok(content(&mut stdout)),
+                Ok(Some(status)) => {
+                    // A terminal's Ctrl-C may have reached the tool as well: then that is the reason.
+                    self.check()?;
+                    return Err(failure(
+                        &line,
+                        status,
+                        &String::from_utf8_lossy(&content(&mut stderr)),
+                    ));
                 }
+                Ok(None) => {}
+                Err(error) => return Err(failed(error.to_string())),
             }
             self.check()?;
             tick();
-            thread::sleep(Duration::from_millis(100));
+            thread::sleep(Duration::from_millis(20));
         }
     }
 }
 
-/// A process group, ended when it is dropped before its leader has ended.
-struct Group(Child);
+/// A tool, ended when this is dropped before it has ended by itself.
+struct Running {
+    child: Child,
+    group: bool,
+}
 
-impl Drop for Group {
+impl Drop for Running {
     fn drop(&mut self) {
-        if let Ok(None) = self.0.try_wait() {
-            if let Some(group) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
-                let _ = kill_process_group(group, Signal::TERM);
+        if let Ok(None) = self.child.try_wait() {
+            if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+                let _ = if self.group {
+                    kill_process_group(pid, Signal::TERM)
+                } else {
+                    kill_process(pid, Signal::TERM)
+                };
             }
-            let _ = self.0.wait();
+            let _ = self.child.wait();
         }
     }
 }
@@ -222,7 +234,7 @@ mod tests {
             }
         };
         let error = interrupts
-            .wait(&mut shell("sleep 60 & wait"), &mut tick)
+            .run(&mut shell("sleep 60 & wait"), &mut tick)
             .unwrap_err();
         assert_eq!(error.exit_code(), 143);
     }

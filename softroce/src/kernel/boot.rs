@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     Kernel, image,
-    modules::{Module, Tree},
+    modules::{Module, STEPS, Tree},
 };
 use crate::{
     Error,
@@ -18,6 +18,9 @@ use crate::{
 
 /// The guest's first program, compiled by `build.rs` from `init/main.rs`.
 const INIT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/init"));
+
+/// Changes with the layout of the archive, so that old ones in the cache are not used.
+const LAYOUT: u32 = 1;
 
 /// Modules beyond the standard ones.
 #[derive(Debug, Clone, Default, Hash)]
@@ -70,9 +73,9 @@ fn direct_kernel(kernel: &Kernel, cache: &Cache) -> Result<PathBuf, Error> {
 }
 
 fn initrd(kernel: &Kernel, extra: &Extra, cache: &Cache) -> Result<PathBuf, Error> {
+    let libraries = libraries(INIT)?;
     let mut key = Key::default()
-        .with(INIT)
-        .with(extra)
+        .with((LAYOUT, INIT, STEPS, &libraries, extra))
         .with_file(&kernel.modules)
         .with_file(&kernel.image);
     for file in &extra.files {
@@ -83,7 +86,7 @@ fn initrd(kernel: &Kernel, extra: &Extra, cache: &Cache) -> Result<PathBuf, Erro
             .map_err(|source| Error::io("read", &kernel.modules, source))?;
         Ok(archive(
             &tree.resolve(&extra.names, &extra.files)?,
-            &libraries(INIT)?,
+            &libraries,
         ))
     })
 }
@@ -167,13 +170,8 @@ fn libraries(program: &[u8]) -> Result<Vec<(String, Vec<u8>)>, Error> {
                 })
                 .unwrap_or_default(),
         );
-        // In the guest it lies in /lib64 or /lib, where every loader looks without a cache.
-        let guest = if loader.contains("lib64") {
-            "/lib64"
-        } else {
-            "/lib"
-        };
-        found.push((format!("{guest}/{name}"), content));
+        // In the guest it lies where it lies here: this loader looks there without a cache.
+        found.push((path.to_string_lossy().into_owned(), content));
     }
     Ok(found)
 }

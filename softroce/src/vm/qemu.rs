@@ -1,24 +1,14 @@
 //! QEMU: its command line and its process.
 
-#![expect(
-    unsafe_code,
-    reason = "the child must ask, between fork and exec, to die with its parent"
-)]
-
 use std::{
     ffi::{OsStr, OsString},
-    os::unix::{
-        ffi::{OsStrExt, OsStringExt},
-        process::CommandExt,
-    },
+    os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
 
-use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
-
 use super::accel::Accel;
-use crate::{Error, kernel::BootFiles, protocol::PORT_NAME};
+use crate::{Error, child, kernel::BootFiles, protocol::PORT_NAME};
 
 /// The program for this architecture.
 pub(crate) const PROGRAM: &str = "qemu-system-x86_64";
@@ -108,22 +98,7 @@ impl Machine<'_> {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        // A group of its own, so that the terminal's Ctrl-C is for this process to pass on.
-        command.process_group(0);
-        let parent = getpid();
-        let prepare = move || {
-            set_parent_process_death_signal(Some(Signal::KILL))?;
-            // The parent may have gone before the request was made.
-            if getppid() == Some(parent) {
-                Ok(())
-            } else {
-                Err(rustix::io::Errno::SRCH.into())
-            }
-        };
-        // SAFETY: the closure runs in the child between fork and exec. It makes two system calls, which are
-        // async-signal-safe, allocates nothing and takes no lock.
-        unsafe { command.pre_exec(prepare) };
-        command.spawn().map_err(|error| {
+        child::bind(&mut command).spawn().map_err(|error| {
             Error::NotStarted(format!("cannot run {}: {error}", self.program.display()))
         })
     }

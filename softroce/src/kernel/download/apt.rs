@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{LEFT_OUT, Work};
-use crate::Error;
+use crate::{Error, child};
 
 /// The packages that always depend on the newest kernel: Debian's and Ubuntu's.
 const META: [&str; 2] = ["linux-image-amd64", "linux-image-generic"];
@@ -149,13 +149,13 @@ fn total_size(uris: &str) -> Option<u64> {
 }
 
 fn unpack(work: &Work<'_>, package: &Path) -> Result<(), Error> {
-    let mut files = Command::new("dpkg-deb")
-        .arg("--fsys-tarfile")
-        .arg(package)
+    let mut files = Command::new("dpkg-deb");
+    files.arg("--fsys-tarfile").arg(package);
+    files
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn();
+        .stderr(Stdio::null());
+    let mut files = child::bind(&mut files).spawn();
     let stream = files.as_mut().ok().and_then(|files| files.stdout.take());
     let mut tar = Command::new("tar");
     tar.arg("-x")
