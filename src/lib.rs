@@ -74,9 +74,9 @@ mod os;
 mod verbs;
 
 pub use self::cm::{
-    Answer, CmId, ConnParam, ConnRequest, ConnectParam, Event, EventChannel, EventKind,
-    EventStatus, Negotiated, NotAccepted, Offer, RejectReason, Rejection, RetryCount, RnrRetry,
-    Token,
+    Answer, CmId, ConnParam, ConnRequest, ConnectParam, Ece, Event, EventChannel, EventKind,
+    EventStatus, Negotiated, NotAccepted, Notice, Offer, RejectReason, Rejection, RetryCount,
+    RnrRetry, Token, frame, unframe,
 };
 pub use self::error::{Error, ErrorKind, Result};
 pub use self::net::{Connection, Connector, Incoming, Listener, Options, Request};

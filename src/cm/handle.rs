@@ -93,7 +93,16 @@ pub(super) struct Handle {
 #[derive(Debug)]
 pub(super) struct Control {
     pub(super) channel: EventChannel,
+    /// The queue pair of this id that librdmacm does not know, while it is alive.
+    pub(super) external: Option<RawQp>,
 }
+
+/// A pointer to a queue pair, for whoever holds the id's lock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RawQp(pub(super) NonNull<ibv_qp>);
+
+// SAFETY: libibverbs lets every thread use a queue pair; the lock that this is kept behind says until when.
+unsafe impl Send for RawQp {}
 
 /// What the library wrote into the id while it read an event, copied, so that nobody reads the C structure meanwhile.
 #[derive(Clone, Copy, Debug, Default)]
@@ -102,6 +111,7 @@ pub(super) struct View {
     pub(super) local: Option<SocketAddr>,
     pub(super) peer: Option<SocketAddr>,
     pub(super) negotiated: Option<Negotiated>,
+    pub(super) port: u8,
 }
 
 /// The device of an id.
@@ -120,7 +130,10 @@ impl Handle {
         Self {
             raw,
             token,
-            control: Mutex::new(Control { channel }),
+            control: Mutex::new(Control {
+                channel,
+                external: None,
+            }),
             phase: PhaseCell::new(phase),
             view: Mutex::new(View::default()),
             requests: Requests::default(),
@@ -174,7 +187,10 @@ impl Handle {
         let local = addr::from_storage(unsafe { &route.__bindgen_anon_1.src_storage });
         // SAFETY: as above.
         let peer = addr::from_storage(unsafe { &route.__bindgen_anon_2.dst_storage });
+        // SAFETY: as above.
+        let port = unsafe { (*self.raw()).port_num };
         let mut view = self.lock_view();
+        view.port = port;
         view.verbs = NonNull::new(verbs).map(Verbs);
         view.local = local;
         view.peer = peer;
@@ -188,7 +204,9 @@ impl Handle {
                 // `rdma_resolve_addr`, which also writes here, takes the gate.
                 unsafe { self.refresh_view() };
             }
-            EventKind::Established(answer) if self.view().negotiated.is_none() => {
+            EventKind::ConnectResponse(answer) | EventKind::Established(answer)
+                if self.view().negotiated.is_none() =>
+            {
                 self.set_negotiated(answer.negotiated());
             }
             _ => {}
@@ -207,17 +225,20 @@ impl Handle {
             EventKind::Disconnected(_) => {
                 let control = self.lock();
                 self.qp_to_error();
+                external_to_error(&control);
                 // SAFETY: `rdma_disconnect` wants an id with a device, which one that was connected has; it reads `id->qp`,
                 // which the lock held here protects. Its failure means that the connection is down already.
                 let _ = unsafe { rdma_sys::rdma_disconnect(self.raw()) };
                 drop(control);
             }
-            // On a rejection the library has done this itself.
             EventKind::DeviceRemoval => {
                 let control = self.lock();
                 self.qp_to_error();
+                external_to_error(&control);
                 drop(control);
             }
+            // The library has done this to its own.
+            EventKind::Rejected(_) => external_to_error(&self.lock()),
             _ => {}
         }
     }
@@ -229,6 +250,14 @@ impl Handle {
             // A device that is gone may refuse; there is nothing left to flush then.
             let _ = modify_to_error(qp);
         }
+    }
+}
+
+/// Moves the external queue pair, if there is one, to its error state.
+pub(super) fn external_to_error(control: &Control) {
+    if let Some(RawQp(qp)) = control.external {
+        // A device that is gone may refuse; there is nothing left to flush then.
+        let _ = modify_to_error(qp);
     }
 }
 

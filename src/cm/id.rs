@@ -11,7 +11,7 @@ use rdma_sys::{rdma_cm_id, rdma_port_space};
 use super::addr::CAddr;
 use super::anchor;
 use super::channel::EventChannel;
-use super::handle::{Handle, RawId, Token};
+use super::handle::{Handle, RawId, Token, external_to_error};
 use super::param::{ConnectParam, Limits, Message, Negotiated};
 use super::phase::Phase;
 use super::qp;
@@ -231,7 +231,8 @@ impl CmId {
         self.expect(OP, "an id whose route is resolved", |phase| {
             phase == Phase::RouteResolved
         })?;
-        if !self.has_qp() {
+        let external = control.external;
+        if external.is_none() && !self.has_qp() {
             return Err(Error::state(
                 OP,
                 "a queue pair on the id (`create_qp`)",
@@ -245,6 +246,7 @@ impl CmId {
             context: &context,
             offered_initiator_depth: None,
         })?;
+        raw.qp_num = external.map_or(0, qp::number);
         // The answer may come before the call returns.
         self.handle.phase().advance(Phase::Connecting);
         // SAFETY: `rdma_connect` wants an id with a device, which one whose route is resolved has, and parameters and private
@@ -277,6 +279,7 @@ impl CmId {
         if self.handle.phase().get() < Phase::Connecting {
             return Ok(());
         }
+        external_to_error(&control);
         // SAFETY: `rdma_disconnect` wants an id with a device, which one that was connecting has. It reads `id->qp`, which
         // the lock protects.
         let returned = unsafe { rdma_sys::rdma_disconnect(self.as_raw()) };

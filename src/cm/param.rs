@@ -270,6 +270,29 @@ impl Limits<'_> {
         }
     }
 
+    /// That the peer's offer, taken as it is, is within the device's limits: the library does not adjust it.
+    pub(super) fn check_offer(&self, offer: &rdma_conn_param) -> Result<()> {
+        let device = self.context.limits();
+        let advice = "accept with the library's choice, which adjusts the offer to the device";
+        for (field, offered, limit) in [
+            (
+                "responder_resources",
+                offer.responder_resources,
+                device.max_qp_rd_atom(),
+            ),
+            (
+                "initiator_depth",
+                offer.initiator_depth,
+                device.max_qp_init_rd_atom(),
+            ),
+        ] {
+            if offered != AS_MANY_AS_POSSIBLE {
+                self.depth(field, Some(offered.into()), limit, advice)?;
+            }
+        }
+        Ok(())
+    }
+
     fn check_private_data(&self, data: &[u8]) -> Result<u8> {
         check_private_data(self.op, self.message, self.context.is_iwarp(), data)
     }

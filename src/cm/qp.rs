@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use rdma_sys::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_state};
 
-use super::anchor;
-use super::handle::{Handle, modify_to_error};
+use super::handle::{Control, Handle, RawQp, modify_to_error};
 use super::id::CmId;
 use super::phase::Phase;
 use crate::error::{Cause, Error, ErrorKind, Result, errno_of_rdma, pointer_of};
@@ -21,31 +20,9 @@ pub(super) fn create(
     init: &QueuePairInit,
 ) -> Result<QueuePair> {
     let id = CmId::from_handle(Arc::clone(handle));
-    let context = anchor::context_of(handle)?;
-    if *pd.context() != context {
-        return Err(Error::new(
-            OP,
-            Cause::DeviceMismatch {
-                what: "the protection domain",
-                found: pd.context().name().to_owned(),
-                wanted: context.name().to_owned(),
-            },
-        ));
-    }
+    check_domain(OP, &id, pd)?;
     let control = handle.lock();
-    id.expect(OP, "an id with a device that is not connected", |phase| {
-        matches!(
-            phase,
-            Phase::Bound | Phase::AddrResolved | Phase::RouteResolved | Phase::Requested
-        )
-    })?;
-    if id.has_qp() {
-        return Err(Error::state(
-            OP,
-            "an id without a queue pair",
-            "there is one already",
-        ));
-    }
+    check_free(OP, &id, &control)?;
     let owner = Box::new(IdOwner(Arc::clone(handle)));
     let create = |attr: &mut ibv_qp_init_attr| {
         // SAFETY: `rdma_create_qp` wants an id with a device and without a queue pair, and a domain and queues of that
@@ -69,6 +46,40 @@ pub(super) fn create(
     made
 }
 
+/// That `pd` is of the id's device.
+pub(super) fn check_domain(op: &'static str, id: &CmId, pd: &ProtectionDomain) -> Result<()> {
+    let context = id.context()?;
+    if *pd.context() != context {
+        return Err(Error::new(
+            op,
+            Cause::DeviceMismatch {
+                what: "the protection domain",
+                found: pd.context().name().to_owned(),
+                wanted: context.name().to_owned(),
+            },
+        ));
+    }
+    Ok(())
+}
+
+/// That the id may have a queue pair, and has none.
+pub(super) fn check_free(op: &'static str, id: &CmId, control: &Control) -> Result<()> {
+    id.expect(op, "an id with a device that is not connected", |phase| {
+        matches!(
+            phase,
+            Phase::Bound | Phase::AddrResolved | Phase::RouteResolved | Phase::Requested
+        )
+    })?;
+    if id.has_qp() || control.external.is_some() {
+        return Err(Error::state(
+            op,
+            "an id without a queue pair",
+            "there is one already",
+        ));
+    }
+    Ok(())
+}
+
 /// Whether the peer of a request has given up, after a call on it gave EINVAL: then the kernel has no attributes for the next
 /// state either; when the fault was ours, it does.
 pub(super) fn peer_gone(handle: &Handle) -> bool {
@@ -84,6 +95,12 @@ pub(super) fn peer_gone(handle: &Handle) -> bool {
     let returned =
         unsafe { rdma_sys::rdma_init_qp_attr(handle.raw(), &raw mut attr, &raw mut mask) };
     errno_of_rdma(returned) == Err(libc::EINVAL)
+}
+
+/// The number of an external queue pair. The id's lock is held.
+pub(super) fn number(RawQp(qp): RawQp) -> u32 {
+    // SAFETY: an external queue pair is alive while the id knows it, and its number never changes.
+    unsafe { (*qp.as_ptr()).qp_num }
 }
 
 /// The end of a queue pair on an id: it takes the id's lock and the gate, since the library uses the queue pair in calls and

@@ -4,8 +4,10 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::ptr;
 
+use rdma_sys::rdma_conn_param;
+
 use super::channel::EventChannel;
-use super::handle::Token;
+use super::handle::{RawQp, Token};
 use super::id::CmId;
 use super::param::{ConnParam, Limits, Message, Negotiated, RnrRetry, check_private_data};
 use super::phase::Phase;
@@ -144,7 +146,7 @@ impl ConnRequest {
     /// peer has given up.
     #[doc(alias = "rdma_accept")]
     pub fn accept(self) -> Result<CmId, NotAccepted> {
-        let called = self.pending().accept(None);
+        let called = self.pending().accept(&Choice::Library);
         self.finish(called)
     }
 
@@ -159,7 +161,7 @@ impl ConnRequest {
     /// over iWARP), a depth above the device's, or an `initiator_depth` above the offer: the request comes back.
     #[doc(alias = "rdma_accept")]
     pub fn accept_with(self, param: &ConnParam<'_>) -> Result<CmId, NotAccepted> {
-        let called = self.pending().accept(Some(param));
+        let called = self.pending().accept(&Choice::Own(param));
         self.finish(called)
     }
 
@@ -174,9 +176,41 @@ impl ConnRequest {
         F: for<'ev> FnOnce(Offer<'ev>) -> ConnParam<'ev>,
     {
         let param = choose(self.offer());
-        let called = self.pending().accept(Some(&param));
+        let called = self.pending().accept(&Choice::Own(&param));
         drop(param);
         self.finish(called)
+    }
+
+    /// Accepts with the event's own parameters, as they came: both depths, flow control and retry counts of the offer, and
+    /// the peer's own private data sent back to it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`accept`](Self::accept), and [`TooLarge`](ErrorKind::TooLarge) for an offer above the device's limits, to
+    /// which nothing is adjusted here: the request comes back.
+    #[doc(alias = "rdma_accept")]
+    pub fn accept_as_offered(self) -> Result<CmId, NotAccepted> {
+        let called = self.pending().accept(&Choice::Offered);
+        self.finish(called)
+    }
+
+    /// Makes an external queue pair for the new id: see [`CmId::create_external_qp`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`CmId::create_external_qp`]. The request stays; dropping it rejects the peer.
+    pub fn create_external_qp(
+        &self,
+        pd: &ProtectionDomain,
+        init: &QueuePairInit,
+    ) -> Result<QueuePair> {
+        self.pending().id.create_external_qp(pd, init)
+    }
+
+    /// The new id, to set its options before it is accepted.
+    #[must_use]
+    pub fn id(&self) -> &CmId {
+        &self.pending().id
     }
 
     /// Rejects the peer, with `private_data` as the reason that a program can read.
@@ -231,45 +265,36 @@ enum Failed {
     Called(Error),
 }
 
+/// The three ways to accept, as `rdma_accept(3)` has them.
+enum Choice<'p> {
+    /// NULL.
+    Library,
+    /// The event's own structure.
+    Offered,
+    /// The caller's.
+    Own(&'p ConnParam<'p>),
+}
+
 impl Pending {
-    /// Calls `rdma_accept` with `param`, or with NULL. The event stays un-acknowledged, since `self` does.
-    fn accept(&self, param: Option<&ConnParam<'_>>) -> Result<(), Failed> {
+    /// Calls `rdma_accept`. The event stays un-acknowledged, since `self` does.
+    fn accept(&self, choice: &Choice<'_>) -> Result<(), Failed> {
         let context = self.id.context().map_err(Failed::Before)?;
         let control = self.id.handle().lock();
-        self.id
-            .expect(ACCEPT, "a request that is not answered", |phase| {
-                phase == Phase::Requested
-            })
+        let mut raw = self
+            .parameters(choice, &context, control.external)
             .map_err(Failed::Before)?;
-        if !self.id.has_qp() {
-            return Err(Failed::Before(Error::state(
-                ACCEPT,
-                "a queue pair on the request (`create_qp`)",
-                "there is none",
-            )));
-        }
-        let offer = self.unacked.param();
-        let mut raw = param
-            .map(|param| {
-                param.to_raw(&Limits {
-                    op: ACCEPT,
-                    message: Message::Accept,
-                    context: &context,
-                    offered_initiator_depth: Some(offer.initiator_depth),
-                })
-            })
-            .transpose()
-            .map_err(Failed::Before)?;
-        let limits = context.limits();
-        let agreed = Negotiated::agreed(raw.as_ref(), offer, limits);
+        let agreed = Negotiated::agreed(raw.as_ref(), self.unacked.param(), context.limits());
         // ESTABLISHED may be read before the call returns: the handle must be ready for it.
         self.id.handle().set_negotiated(agreed);
         self.id.handle().phase().advance(Phase::Connecting);
+        if let Some(RawQp(qp)) = control.external {
+            self.id.bring_up(qp, Some(agreed)).map_err(Failed::Called)?;
+        }
         let param = raw.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
         // SAFETY: `rdma_accept` wants
         // - the id of a request, which was not accepted yet: the phase, checked under the id's lock;
-        // - parameters, and private data, that it reads during the call: `raw` and the `ConnParam` behind it; or NULL, when
-        //   there is a queue pair on the id, which was checked;
+        // - parameters, and private data, that it reads during the call: `raw`, and behind it the event, which is not
+        //   acknowledged, or the caller's `ConnParam`; or NULL, when there is a queue pair on the id, which was checked;
         // - that the event is not acknowledged before it returns: `self` holds it.
         let returned = unsafe { rdma_sys::rdma_accept(self.id.as_raw(), param) };
         let result = errno_of_rdma(returned);
@@ -287,6 +312,49 @@ impl Pending {
             };
             Failed::Called(error.at(self.id.local_addr(), self.id.peer_addr()))
         })
+    }
+
+    /// Checks that the request can be accepted, and gives what to accept it with in C's form; `None` is NULL.
+    fn parameters(
+        &self,
+        choice: &Choice<'_>,
+        context: &Context,
+        external: Option<RawQp>,
+    ) -> Result<Option<rdma_conn_param>> {
+        self.id
+            .expect(ACCEPT, "a request that is not answered", |phase| {
+                phase == Phase::Requested
+            })?;
+        if external.is_none() && !self.id.has_qp() {
+            return Err(Error::state(
+                ACCEPT,
+                "a queue pair on the request (`create_qp`)",
+                "there is none",
+            ));
+        }
+        let offer = self.unacked.param();
+        let limits = Limits {
+            op: ACCEPT,
+            message: Message::Accept,
+            context,
+            offered_initiator_depth: Some(offer.initiator_depth),
+        };
+        let param = match (choice, external) {
+            (Choice::Library, None) => return Ok(None),
+            // The library would follow NULL to the queue pair's number.
+            (Choice::Library, Some(_)) => ConnParam::new().to_raw(&limits)?,
+            (Choice::Own(param), _) => param.to_raw(&limits)?,
+            (Choice::Offered, _) => {
+                limits.check_offer(offer)?;
+                *offer
+            }
+        };
+        Ok(Some(rdma_conn_param {
+            // The event's own structure names the peer's queue pair here.
+            qp_num: external.map_or(0, qp::number),
+            srq: 0,
+            ..param
+        }))
     }
 
     /// Calls `rdma_reject`; `length` is that of `private_data`, checked. Then the event is acknowledged and the id destroyed.

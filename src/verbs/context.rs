@@ -5,7 +5,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
-use rdma_sys::{ibv_context, ibv_device_attr, ibv_transport_type};
+use rdma_sys::{ibv_context, ibv_device_attr, ibv_port_attr, ibv_transport_type};
 
 use super::cq::CompletionQueue;
 use super::pd::ProtectionDomain;
@@ -92,6 +92,15 @@ impl Context {
     #[must_use]
     pub fn is_iwarp(&self) -> bool {
         self.inner.iwarp
+    }
+
+    /// Whether a port of the device is an InfiniBand port, and not an Ethernet one (RoCE, iWARP).
+    pub(crate) fn is_infiniband_port(&self, port: u8) -> Result<bool> {
+        let mut attr = ibv_port_attr::default();
+        // SAFETY: `ibv_query_port` wants an open device and room for the answer.
+        let returned = unsafe { rdma_sys::ibv_query_port(self.as_raw(), port, &raw mut attr) };
+        errno_of_verbs(returned).map_err(|errno| Error::os("ibv_query_port", errno))?;
+        Ok(u32::from(attr.link_layer) == rdma_sys::IBV_LINK_LAYER_INFINIBAND)
     }
 
     /// Makes a protection domain, inside which memory and queue pairs belong together.
