@@ -240,11 +240,17 @@ impl Vm {
             return direct::run(&job, self.time_limit, stdio).map(|code| Outcome { code });
         }
         let mut progress = Progress::new(self.quiet);
+        let cache = Cache::new(self.cache_dir.as_deref())?;
+        // What the user got wrong comes before what the machine lacks.
+        let named = self
+            .kernel
+            .as_ref()
+            .map(|name| Kernel::named(name, &Kernel::roots(&cache)))
+            .transpose()?;
         packages::ensure(&[Need::Qemu, Need::Iproute2], self.consent)?;
         let interrupts = Interrupts::watch()?;
-        let cache = Cache::new(self.cache_dir.as_deref())?;
-        let kernel = match &self.kernel {
-            Some(name) => Kernel::named(name, &Kernel::roots(&cache))?,
+        let kernel = match named {
+            Some(kernel) => kernel,
             None => Kernel::find_or_download(&cache, &mut progress)?,
         };
         let program = packages::find_program(qemu::PROGRAM)

@@ -26,9 +26,15 @@ impl Manager {
 
     /// Finds the machine's package manager.
     pub fn detect() -> Option<Self> {
+        // Not only in PATH: a broken PATH is no reason not to name the command.
+        let usual = |manager: &Self| {
+            ["/usr/bin", "/sbin"]
+                .iter()
+                .any(|folder| Path::new(folder).join(manager.program()).is_file())
+        };
         Self::ALL
             .into_iter()
-            .find(|manager| super::find_program(manager.program()).is_some())
+            .find(|manager| super::find_program(manager.program()).is_some() || usual(manager))
     }
 
     /// The program's name.
