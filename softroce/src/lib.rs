@@ -1,4 +1,19 @@
-//! A micro-VM with soft-RoCE devices.
+//! A micro-VM with soft-RoCE devices: runs a command on any Linux machine as if it had RDMA hardware.
+//!
+//! The guest's root is the machine's own file system under an overlay in memory, the command is root in it, and finds `rxe0` (10.9.0.1 and fd09::1)
+//! and `rxe1` (10.9.1.1) active. No root is needed outside. The README describes the whole.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), softroce::Error> {
+//! let outcome = softroce::Vm::new().run(["rdma", "link"])?;
+//! println!("exit status {}", outcome.code);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! - [`Vm`]: the machine, as a builder; [`Vm::run`] runs a command in it, [`Vm::run_with`] with other streams ([`Stdio`]), [`Vm::diagnose`] tells what is missing.
+//! - [`packages`]: what a machine needs and how its distribution installs it.
+//! - [`host`]: the machine's own RDMA devices.
 
 mod cache;
 mod child;

@@ -237,7 +237,8 @@ impl Vm {
             if host::rdma_devices().is_empty() {
                 return Err(Error::NoDevice);
             }
-            return direct::run(&job, self.time_limit, stdio).map(|code| Outcome { code });
+            return direct::run(&job, &self.env, self.time_limit, stdio)
+                .map(|code| Outcome { code });
         }
         let mut progress = Progress::new(self.quiet);
         let cache = Cache::new(self.cache_dir.as_deref())?;

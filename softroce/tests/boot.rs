@@ -185,6 +185,59 @@ fn a_command_that_hangs_is_124() {
 
 #[test]
 #[ignore = "boots a VM: cargo xtask test"]
+fn a_kvm_that_hangs_is_given_up_and_remembered() {
+    let turn = Turn::take();
+    if fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/kvm")
+        .is_err()
+    {
+        eprintln!("not tested: there is no /dev/kvm for this user");
+        return;
+    }
+    let real = softroce::packages::find_program("qemu-system-x86_64").unwrap();
+    let fake = turn.path().join("qemu-system-x86_64");
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in *'-accel kvm'*) exec sleep 60 ;; esac\nexec {} \"$@\"\n",
+        real.display()
+    );
+    fs::write(&fake, script).unwrap();
+    fs::set_permissions(&fake, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let path = format!(
+        "{}:{}",
+        turn.path().display(),
+        std::env::var("PATH").unwrap()
+    );
+    let boot = || {
+        let share = turn.path().to_str().unwrap();
+        let run = run(
+            softroce(&["run", "--share", share, "--", "echo", "alive"]).env("PATH", &path),
+            b"",
+        );
+        assert_eq!(
+            (run.code, run.stdout.as_slice()),
+            (Some(0), b"alive\n".as_slice()),
+            "{}",
+            run.stderr
+        );
+        assert_no_process(turn.path());
+        run.stderr
+    };
+    let first = boot();
+    assert!(
+        first.contains("with KVM\n") && first.contains("under emulation\n"),
+        "{first}"
+    );
+    let second = boot();
+    assert!(
+        !second.contains("with KVM\n") && second.contains("under emulation\n"),
+        "{second}"
+    );
+}
+
+#[test]
+#[ignore = "boots a VM: cargo xtask test"]
 fn a_panic_of_the_guests_kernel_is_125() {
     let turn = Turn::take();
     let run = turn.run(

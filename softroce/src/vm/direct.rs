@@ -2,7 +2,7 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
     os::unix::{ffi::OsStrExt, process::ExitStatusExt},
     path::Path,
     process::Command,
@@ -14,10 +14,18 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::stdio::{Source, Stdio};
-use crate::{EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_TIME_LIMIT, Error, protocol::Job};
+use crate::{
+    EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_TIME_LIMIT, Error, protocol::Job, signals::Watch,
+};
 
 /// Runs the job's command to its end, or to the time limit.
-pub(crate) fn run(job: &Job, limit: Option<Duration>, stdio: Stdio) -> Result<i32, Error> {
+/// A signal for this process reaches the command too.
+pub(crate) fn run(
+    job: &Job,
+    env: &[(OsString, OsString)],
+    limit: Option<Duration>,
+    stdio: Stdio,
+) -> Result<i32, Error> {
     let text = |bytes: &Vec<u8>| OsString::from(OsStr::from_bytes(bytes));
     let [program, arguments @ ..] = job.argv.as_slice() else {
         return Err(Error::BadSetting("no command was given".into()));
@@ -25,7 +33,8 @@ pub(crate) fn run(job: &Job, limit: Option<Duration>, stdio: Stdio) -> Result<i3
     let mut command = Command::new(text(program));
     command
         .args(arguments.iter().map(text))
-        .current_dir(Path::new(&text(&job.current_dir)));
+        .current_dir(Path::new(&text(&job.current_dir)))
+        .envs(env.iter().cloned());
     let Stdio {
         stdin,
         mut stdout,
@@ -60,6 +69,17 @@ pub(crate) fn run(job: &Job, limit: Option<Duration>, stdio: Stdio) -> Result<i3
         }
     };
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    // From a terminal Ctrl-C has reached the command already.
+    let at_terminal = io::stdin().is_terminal();
+    let watch = Watch::start(move |number| {
+        let signal = Signal::from_named_raw(number)
+            .filter(|signal| *signal != Signal::WINCH && !(at_terminal && *signal == Signal::INT));
+        if let (Some(pid), Some(signal)) = (pid, signal) {
+            let _ = kill_process(pid, signal);
+        }
+    });
+    let _watch =
+        watch.map_err(|source| Error::NotStarted(format!("cannot watch for signals: {source}")))?;
     let (done, ended) = mpsc::channel::<()>();
     let watchdog = limit.map(|limit| {
         thread::spawn(move || {
@@ -120,18 +140,33 @@ mod tests {
     #[test]
     fn the_status_is_the_commands_own() {
         assert_eq!(
-            run(&job(&["sh", "-c", "exit 7"]), None, quiet()).unwrap(),
+            run(&job(&["sh", "-c", "exit 7"]), &[], None, quiet()).unwrap(),
             7
         );
         assert_eq!(
-            run(&job(&["sh", "-c", "kill -9 $$"]), None, quiet()).unwrap(),
+            run(&job(&["sh", "-c", "kill -9 $$"]), &[], None, quiet()).unwrap(),
             137
         );
         assert_eq!(
-            run(&job(&["no-such-command-here"]), None, quiet()).unwrap(),
+            run(&job(&["no-such-command-here"]), &[], None, quiet()).unwrap(),
             127
         );
-        assert_eq!(run(&job(&["/etc"]), None, quiet()).unwrap(), 126);
+        assert_eq!(run(&job(&["/etc"]), &[], None, quiet()).unwrap(), 126);
+    }
+
+    #[test]
+    fn variables_are_set() {
+        let env = [("K".into(), "v w".into())];
+        assert_eq!(
+            run(
+                &job(&["sh", "-c", "test \"$K\" = 'v w'"]),
+                &env,
+                None,
+                quiet()
+            )
+            .unwrap(),
+            0
+        );
     }
 
     #[test]
@@ -139,6 +174,7 @@ mod tests {
         assert_eq!(
             run(
                 &job(&["sleep", "60"]),
+                &[],
                 Some(Duration::from_millis(50)),
                 quiet()
             )

@@ -65,7 +65,7 @@ impl Machine<'_> {
         add("-initrd", self.boot.initrd.clone().into());
         add("-append", kernel_line(self.verbose).into());
         // The console, which is silent but for a panic, goes where QEMU's own complaints go.
-        add("-chardev", "file,id=console,path=/dev/stderr".into());
+        add("-chardev", "file,id=console,path=/proc/self/fd/2".into());
         add("-serial", "chardev:console".into());
         add("-chardev", "stdio,id=port,signal=off".into());
         add("-device", "virtio-serial-pci,max_ports=2".into());
