@@ -74,19 +74,19 @@ mod os;
 mod verbs;
 
 pub use self::cm::{
-    Answer, CmId, ConnParam, ConnRequest, ConnectParam, Ece, Event, EventChannel, EventKind,
-    EventStatus, Negotiated, NotAccepted, Notice, Offer, RejectReason, Rejection, RetryCount,
-    RnrRetry, Token, frame, unframe,
+    Answer, CmId, ConnParam, ConnRequest, ConnectParam, Destination, Ece, Event, EventChannel,
+    EventKind, EventStatus, LookupFailure, LookupRequest, LookupStatus, Negotiated, NotAccepted,
+    Notice, Offer, RejectReason, Rejection, RetryCount, RnrRetry, Token, UDP_QKEY, frame, unframe,
 };
 pub use self::error::{Error, ErrorKind, Result};
 pub use self::net::{Connection, Connector, Incoming, Listener, Options, Request};
 pub use self::verbs::{
-    Buf, Completion, CompletionQueue, Context, CqHandle, DeviceLimits, Foreign, Op, Pool,
-    ProtectionDomain, QueuePair, QueuePairInit, ReceiveQueue, Received, Refused, SendQueue, Sent,
-    Status,
+    AddressVector, Buf, Completion, CompletionQueue, Context, CqHandle, DeviceLimits, Foreign, Op,
+    Pool, ProtectionDomain, QueuePair, QueuePairInit, ReceiveQueue, Received, Refused, SendQueue,
+    Sent, Status,
 };
 
-/// The version of rdma-core that the crate was built with, such as `1.3.44.0`; empty where it is not known.
+/// The version of rdma-core that the crate was built with, such as `44.0`; empty where it is not known.
 pub const RDMA_CORE_VERSION: &str = env!("RDMACM_RDMA_CORE_VERSION");
 
 /// The README's server must compile.

@@ -14,7 +14,14 @@ macro_rules! send_and_sync {
 // Shared handles: the C functions behind them lock, or are called under this crate's own locks.
 // Owned values: what they hold belongs to them alone. Plain data. Posting halves: `&self` reads numbers only.
 send_and_sync!(
+    AddressVector,
     Answer,
+    Destination,
+    Ece,
+    LookupFailure,
+    LookupRequest,
+    LookupStatus,
+    Notice,
     Buf,
     CmId,
     Completion<'static>,
@@ -74,11 +81,13 @@ fn the_table_names_every_public_type() {
     let mut missing = Vec::new();
     let lists = exports.split("pub use self::").skip(1);
     for list in lists.filter_map(|list| list.split('{').nth(1)?.split('}').next()) {
-        for name in list
-            .split(',')
-            .map(str::trim)
-            .filter(|name| !name.is_empty())
-        {
+        // Types, and neither functions nor constants.
+        let is_type = |name: &&str| {
+            let mut letters = name.chars();
+            letters.next().is_some_and(char::is_uppercase)
+                && letters.next().is_some_and(char::is_lowercase)
+        };
+        for name in list.split(',').map(str::trim).filter(is_type) {
             let known = |entry: &&str| {
                 entry
                     .split('<')

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use super::event::{Event, EventKind};
 use super::handle::{Handle, RawId, Token};
 use super::id::CmId;
+use super::lookup::LookupRequest;
 use super::phase::Phase;
 use super::request::ConnRequest;
 use super::unacked::Unacked;
@@ -233,8 +234,8 @@ impl EventChannel {
         let read = match gate.find(token) {
             None => Read::Stale,
             Some(handle) => {
-                // SAFETY: just read, not acknowledged, and ids of this crate are of a connected service.
-                let kind = unsafe { EventKind::copy_of(event, errno) };
+                // SAFETY: just read, and not acknowledged.
+                let kind = unsafe { EventKind::copy_of(event, errno, handle.is_datagram()) };
                 handle.note(&kind);
                 Read::Event(Event { id: token, kind }, handle)
             }
@@ -264,16 +265,22 @@ impl EventChannel {
         // The child has inherited its listener's number: give it its own before anything else can happen to it.
         // SAFETY: the child is alive and known to nobody else; the gate keeps other readers from its events.
         unsafe { (*child.as_ptr()).context = token.to_context() };
-        let handle = Arc::new(Handle::new(child, token, self.clone(), Phase::Requested));
+        let datagram = listener.is_datagram();
+        let handle = Handle::new(child, token, datagram, self.clone(), Phase::Requested);
+        let handle = Arc::new(handle);
         // SAFETY: the gate is held.
         unsafe { handle.refresh_view() };
         gate.insert(&handle);
-        // SAFETY: a request of a connected service, just read, counted on its listener, acknowledged by nobody else.
+        // SAFETY: a request, just read, counted on its listener, acknowledged by nobody else.
         let unacked = unsafe { Unacked::new(raw, listener.requests().count()) };
-        let request = ConnRequest::new(unacked, CmId::from_handle(handle));
+        let id = CmId::from_handle(handle);
         let event = Event {
             id: listener.token(),
-            kind: EventKind::ConnectRequest(request),
+            kind: if datagram {
+                EventKind::LookupRequest(LookupRequest::new(unacked, id))
+            } else {
+                EventKind::ConnectRequest(ConnRequest::new(unacked, id))
+            },
         };
         Read::Event(event, listener)
     }

@@ -6,6 +6,7 @@ use std::slice;
 use rdma_sys::{rdma_cm_event, rdma_cm_event_type, rdma_conn_param};
 
 use super::handle::Token;
+use super::lookup::{Destination, LookupFailure, LookupRequest};
 use super::param::Negotiated;
 use super::phase::Phase;
 use super::reject::{RejectReason, Rejection};
@@ -48,6 +49,12 @@ pub enum EventKind {
     Rejected(Rejection),
     /// The connection stands.
     Established(Answer),
+    /// A peer asks which queue pair to send datagrams to.
+    LookupRequest(LookupRequest),
+    /// The answer to a look-up: where to send datagrams.
+    LookedUp(Destination),
+    /// A look-up was not answered with a destination.
+    LookupFailed(LookupFailure),
     /// The connection is down.
     Disconnected(EventStatus),
     /// The device is being removed: drop what was made on it.
@@ -92,6 +99,7 @@ impl Event {
             | EventKind::ConnectError(status)
             | EventKind::Unreachable(status) => status.to_error(op),
             EventKind::Rejected(rejection) => Error::new(op, Cause::Rejected(rejection.clone())),
+            EventKind::LookupFailed(failure) => failure.status().to_error(op),
             EventKind::Disconnected(_) => Error::plain(
                 op,
                 ErrorKind::Disconnected,
@@ -106,18 +114,35 @@ impl Event {
 }
 
 impl EventKind {
-    /// Copies an event that is no connection request. `errno` is what `rdma_get_cm_event` left.
+    /// Copies an event that is no request. `errno` is what `rdma_get_cm_event` left; `datagram` is whether its id is a
+    /// datagram id.
     ///
     /// # Safety
     ///
-    /// `event` came from `rdma_get_cm_event`, is of a connected service, and is not acknowledged.
-    pub(super) unsafe fn copy_of(event: &rdma_cm_event, errno: i32) -> Self {
+    /// `event` came from `rdma_get_cm_event` and is not acknowledged.
+    pub(super) unsafe fn copy_of(event: &rdma_cm_event, errno: i32, datagram: bool) -> Self {
+        if datagram {
+            // SAFETY: for a datagram id the library fills `ud` or leaves the union zeroed; for the numbers of rdma-core 60 and
+            // later, which use `arg` instead, and for those of multicast, nothing of it is looked at below.
+            let ud = unsafe { &event.param.ud };
+            match event.event {
+                rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED => {
+                    // SAFETY: `ud` was filled for this event, and the event is not acknowledged.
+                    return Self::LookedUp(unsafe { Destination::copy_of(ud) });
+                }
+                rdma_cm_event_type::RDMA_CM_EVENT_UNREACHABLE => {
+                    // SAFETY: as above.
+                    return Self::LookupFailed(unsafe { LookupFailure::copy_of(event.status, ud) });
+                }
+                _ => {}
+            }
+        }
         let status = EventStatus {
             raw: event.status,
             library_errno: errno,
         };
-        // SAFETY: the library fills `conn` for every event of a connected service or leaves the union zeroed; for the
-        // numbers of rdma-core 60 and later, which use `arg` instead, nothing of it is looked at below.
+        // SAFETY: the library fills `conn` for every event of a connected service or leaves the union zeroed; a datagram id
+        // gets none of the events that it is looked at for; for the numbers of rdma-core 60 and later, which use `arg` instead, nothing of it is looked at below.
         let conn = unsafe { &event.param.conn };
         match event.event {
             rdma_cm_event_type::RDMA_CM_EVENT_ADDR_RESOLVED => Self::AddrResolved,
@@ -156,15 +181,17 @@ impl EventKind {
             Self::AddrResolved => Phase::AddrResolved,
             Self::RouteResolved => Phase::RouteResolved,
             Self::ConnectResponse(_) => Phase::Responded,
-            Self::Established(_) => Phase::Established,
+            Self::Established(_) | Self::LookedUp(_) => Phase::Established,
             Self::Disconnected(_) => Phase::Disconnected,
             Self::AddrError(_)
             | Self::RouteError(_)
             | Self::ConnectError(_)
             | Self::Unreachable(_)
-            | Self::Rejected(_) => Phase::Failed,
+            | Self::Rejected(_)
+            | Self::LookupFailed(_) => Phase::Failed,
             Self::DeviceRemoval => Phase::Removed,
             Self::ConnectRequest(_)
+            | Self::LookupRequest(_)
             | Self::AddrChange
             | Self::TimewaitExit
             | Self::Other { .. } => return None,
@@ -287,7 +314,7 @@ mod tests {
     fn an_event_without_a_name_keeps_its_number() {
         for code in [16, 17, 18, 19, 42, 1000] {
             // SAFETY: a zeroed union reads as parameters without data.
-            let kind = unsafe { EventKind::copy_of(&event(code, -5), 0) };
+            let kind = unsafe { EventKind::copy_of(&event(code, -5), 0, false) };
             assert!(
                 matches!(kind, EventKind::Other { code: c, status: -5 } if c == code),
                 "{kind:?}"
@@ -299,7 +326,7 @@ mod tests {
     fn an_event_without_private_data_has_an_empty_slice() {
         let rejected = rdma_cm_event_type::RDMA_CM_EVENT_REJECTED.0;
         // SAFETY: a zeroed union reads as parameters without data.
-        let kind = unsafe { EventKind::copy_of(&event(rejected, 8), 0) };
+        let kind = unsafe { EventKind::copy_of(&event(rejected, 8), 0, false) };
         let EventKind::Rejected(rejection) = kind else {
             panic!("not a rejection");
         };

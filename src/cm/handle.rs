@@ -83,6 +83,7 @@ impl RawId {
 pub(super) struct Handle {
     raw: RawId,
     token: Token,
+    datagram: bool,
     control: Mutex<Control>,
     phase: PhaseCell,
     view: Mutex<View>,
@@ -125,11 +126,18 @@ unsafe impl Sync for Verbs {}
 
 impl Handle {
     /// Takes over `raw`, whose context is `token`. The caller puts it into the channel's table.
-    pub(super) fn new(raw: RawId, token: Token, channel: EventChannel, phase: Phase) -> Self {
+    pub(super) fn new(
+        raw: RawId,
+        token: Token,
+        datagram: bool,
+        channel: EventChannel,
+        phase: Phase,
+    ) -> Self {
         // INVARIANT: the two callers have just made `raw`, or read it from a request.
         Self {
             raw,
             token,
+            datagram,
             control: Mutex::new(Control {
                 channel,
                 external: None,
@@ -146,6 +154,11 @@ impl Handle {
 
     pub(super) fn token(&self) -> Token {
         self.token
+    }
+
+    /// Whether the id is of the datagram service (`RDMA_PS_UDP`), and not of the connected one.
+    pub(super) fn is_datagram(&self) -> bool {
+        self.datagram
     }
 
     pub(super) fn phase(&self) -> &PhaseCell {

@@ -39,6 +39,23 @@ impl CmId {
     /// [`NoDevice`](ErrorKind::NoDevice) when the machine has no RDMA device; `ENOMEM` when the kernel has no room.
     #[doc(alias = "rdma_create_id")]
     pub fn new(channel: &EventChannel) -> Result<Self> {
+        Self::of_service(channel, false)
+    }
+
+    /// Makes an id for datagrams (`RDMA_PS_UDP`), with its events on `channel`: to [look up](Self::look_up) where to send
+    /// them, or to listen for such questions.
+    ///
+    /// Calls `rdma_create_id` ([man 3](https://man7.org/linux/man-pages/man3/rdma_create_id.3.html)). Blocks: no.
+    ///
+    /// # Errors
+    ///
+    /// As for [`new`](Self::new).
+    #[doc(alias = "RDMA_PS_UDP")]
+    pub fn new_datagram(channel: &EventChannel) -> Result<Self> {
+        Self::of_service(channel, true)
+    }
+
+    fn of_service(channel: &EventChannel, datagram: bool) -> Result<Self> {
         const OP: &str = "rdma_create_id";
         let token = Token::new();
         let mut raw: *mut rdma_cm_id = ptr::null_mut();
@@ -49,12 +66,16 @@ impl CmId {
                 channel.raw(),
                 &raw mut raw,
                 token.to_context(),
-                rdma_port_space::RDMA_PS_TCP,
+                if datagram {
+                    rdma_port_space::RDMA_PS_UDP
+                } else {
+                    rdma_port_space::RDMA_PS_TCP
+                },
             )
         };
         errno_of_rdma(returned).map_err(|errno| Error::os(OP, errno))?;
         let raw = pointer_of(raw).map_err(|errno| Error::os(OP, errno))?;
-        let handle = Handle::new(RawId(raw), token, channel.clone(), Phase::Idle);
+        let handle = Handle::new(RawId(raw), token, datagram, channel.clone(), Phase::Idle);
         let handle = Arc::new(handle);
         channel.register(&handle);
         Ok(Self { handle })
@@ -226,6 +247,7 @@ impl CmId {
     #[doc(alias = "rdma_connect")]
     pub fn connect<'a>(&self, param: impl Into<ConnectParam<'a>>) -> Result<()> {
         const OP: &str = "rdma_connect";
+        self.expect_service(OP, false)?;
         let context = self.context()?;
         let control = self.handle.lock();
         self.expect(OP, "an id whose route is resolved", |phase| {
@@ -388,6 +410,23 @@ impl CmId {
         // SAFETY: the id is alive, and the lock that the caller holds protects this field.
         let qp = unsafe { (*self.as_raw()).qp };
         !qp.is_null()
+    }
+
+    /// Checks that the id is of the datagram service, or of the connected one.
+    pub(super) fn expect_service(&self, op: &'static str, datagram: bool) -> Result<()> {
+        match (datagram, self.handle.is_datagram()) {
+            (true, false) => Err(Error::state(
+                op,
+                "a datagram id (`CmId::new_datagram`)",
+                "this one is for connections",
+            )),
+            (false, true) => Err(Error::state(
+                op,
+                "an id for connections (`CmId::new`)",
+                "this one is for datagrams",
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Checks the phase and gives it.

@@ -234,6 +234,10 @@ pub(super) enum Message {
     Connect,
     Accept,
     Reject,
+    /// The question of a datagram look-up.
+    Lookup,
+    /// The answer to one, whether yes or no.
+    LookupAnswer,
 }
 
 /// What the values of a call are checked against.
@@ -306,6 +310,8 @@ pub(super) fn check_private_data(
     data: &[u8],
 ) -> Result<u8> {
     let limit = match (iwarp, message) {
+        (_, Message::Lookup) => 180,
+        (_, Message::LookupAnswer) => 136,
         (true, _) => 255,
         (false, Message::Connect) => 56,
         (false, Message::Accept) => 196,
@@ -334,6 +340,8 @@ mod tests {
             (false, Message::Connect, 56),
             (false, Message::Accept, 196),
             (false, Message::Reject, 148),
+            (false, Message::Lookup, 180),
+            (false, Message::LookupAnswer, 136),
             (true, Message::Connect, 255),
             (true, Message::Accept, 255),
         ] {

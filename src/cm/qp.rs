@@ -64,6 +64,7 @@ pub(super) fn check_domain(op: &'static str, id: &CmId, pd: &ProtectionDomain) -
 
 /// That the id may have a queue pair, and has none.
 pub(super) fn check_free(op: &'static str, id: &CmId, control: &Control) -> Result<()> {
+    id.expect_service(op, false)?;
     id.expect(op, "an id with a device that is not connected", |phase| {
         matches!(
             phase,

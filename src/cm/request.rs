@@ -10,6 +10,7 @@ use super::channel::EventChannel;
 use super::handle::{RawQp, Token};
 use super::id::CmId;
 use super::param::{ConnParam, Limits, Message, Negotiated, RnrRetry, check_private_data};
+use super::pending::{Failed, NotAccepted, Pending, REJECT};
 use super::phase::Phase;
 use super::qp;
 use super::unacked::Unacked;
@@ -17,7 +18,6 @@ use crate::error::{Error, ErrorKind, Result, errno_of_rdma};
 use crate::verbs::{Context, ProtectionDomain, QueuePair, QueuePairInit};
 
 const ACCEPT: &str = "rdma_accept";
-const REJECT: &str = "rdma_reject";
 
 /// A peer's wish to connect: the new id, and the event that brought it, which stays un-acknowledged until the request was
 /// answered.
@@ -28,15 +28,7 @@ const REJECT: &str = "rdma_reject";
 /// Make the queue pair and post the first receives before accepting: the peer may send as soon as the connection stands.
 #[must_use = "dropping a request rejects the peer"]
 pub struct ConnRequest {
-    /// `None` once it was answered.
-    pending: Option<Pending>,
-}
-
-/// The order is the order of dropping: the event is acknowledged, then the id is destroyed.
-#[derive(Debug)]
-struct Pending {
-    unacked: Unacked,
-    id: CmId,
+    pending: Pending,
 }
 
 /// What the peer offered with its request: a view of the event's own memory, until the request is answered.
@@ -47,46 +39,29 @@ pub struct Offer<'ev> {
     unacked: &'ev Unacked,
 }
 
-/// An accept that failed, with the request if the peer was not answered: it can be tried again with other values.
-///
-/// Without a request, the peer was rejected and everything that belonged to it is gone.
-#[derive(Debug)]
-pub struct NotAccepted {
-    error: Error,
-    request: Option<ConnRequest>,
-}
-
 impl ConnRequest {
     pub(super) fn new(unacked: Unacked, id: CmId) -> Self {
         Self {
-            pending: Some(Pending { unacked, id }),
-        }
-    }
-
-    fn pending(&self) -> &Pending {
-        // INVARIANT: `pending` is taken only by methods that consume the request, and by `drop`.
-        match &self.pending {
-            Some(pending) => pending,
-            None => unreachable!("the request was consumed"),
+            pending: Pending::new(unacked, id),
         }
     }
 
     /// The number by which events name the new id.
     #[must_use]
     pub fn token(&self) -> Token {
-        self.pending().id.token()
+        self.pending.id.token()
     }
 
     /// The peer's address.
     #[must_use]
     pub fn peer_addr(&self) -> Option<SocketAddr> {
-        self.pending().id.peer_addr()
+        self.pending.id.peer_addr()
     }
 
     /// The address that the peer connected to.
     #[must_use]
     pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.pending().id.local_addr()
+        self.pending.id.local_addr()
     }
 
     /// The device that the connection will be on.
@@ -95,14 +70,14 @@ impl ConnRequest {
     ///
     /// What `ibv_query_device` reports when the device is used for the first time.
     pub fn context(&self) -> Result<Context> {
-        self.pending().id.context()
+        self.pending.id.context()
     }
 
     /// What the peer offered.
     #[must_use]
     pub fn offer(&self) -> Offer<'_> {
         Offer {
-            unacked: &self.pending().unacked,
+            unacked: &self.pending.unacked,
         }
     }
 
@@ -119,7 +94,7 @@ impl ConnRequest {
     /// As for [`CmId::create_qp`]. The request stays; dropping it rejects the peer.
     #[doc(alias = "rdma_create_qp")]
     pub fn create_qp(&self, pd: &ProtectionDomain, init: &QueuePairInit) -> Result<QueuePair> {
-        self.pending().id.create_qp(pd, init)
+        self.pending.id.create_qp(pd, init)
     }
 
     /// Moves the new id to a channel of its own, so that it survives the listener's: see [`CmId::migrate`].
@@ -129,7 +104,7 @@ impl ConnRequest {
     /// As for [`CmId::migrate`].
     #[doc(alias = "rdma_migrate_id")]
     pub fn migrate(&self, channel: &EventChannel) -> Result<()> {
-        self.pending().id.migrate(channel)
+        self.pending.id.migrate(channel)
     }
 
     /// Accepts as the library chooses: both depths the smaller of offer and device, RNR retry for ever, no private data.
@@ -146,7 +121,7 @@ impl ConnRequest {
     /// peer has given up.
     #[doc(alias = "rdma_accept")]
     pub fn accept(self) -> Result<CmId, NotAccepted> {
-        let called = self.pending().accept(&Choice::Library);
+        let called = self.call_accept(&Choice::Library);
         self.finish(called)
     }
 
@@ -161,7 +136,7 @@ impl ConnRequest {
     /// over iWARP), a depth above the device's, or an `initiator_depth` above the offer: the request comes back.
     #[doc(alias = "rdma_accept")]
     pub fn accept_with(self, param: &ConnParam<'_>) -> Result<CmId, NotAccepted> {
-        let called = self.pending().accept(&Choice::Own(param));
+        let called = self.call_accept(&Choice::Own(param));
         self.finish(called)
     }
 
@@ -176,7 +151,7 @@ impl ConnRequest {
         F: for<'ev> FnOnce(Offer<'ev>) -> ConnParam<'ev>,
     {
         let param = choose(self.offer());
-        let called = self.pending().accept(&Choice::Own(&param));
+        let called = self.call_accept(&Choice::Own(&param));
         drop(param);
         self.finish(called)
     }
@@ -190,7 +165,7 @@ impl ConnRequest {
     /// which nothing is adjusted here: the request comes back.
     #[doc(alias = "rdma_accept")]
     pub fn accept_as_offered(self) -> Result<CmId, NotAccepted> {
-        let called = self.pending().accept(&Choice::Offered);
+        let called = self.call_accept(&Choice::Offered);
         self.finish(called)
     }
 
@@ -204,13 +179,13 @@ impl ConnRequest {
         pd: &ProtectionDomain,
         init: &QueuePairInit,
     ) -> Result<QueuePair> {
-        self.pending().id.create_external_qp(pd, init)
+        self.pending.id.create_external_qp(pd, init)
     }
 
     /// The new id, to set its options before it is accepted.
     #[must_use]
     pub fn id(&self) -> &CmId {
-        &self.pending().id
+        &self.pending.id
     }
 
     /// Rejects the peer, with `private_data` as the reason that a program can read.
@@ -223,46 +198,19 @@ impl ConnRequest {
     /// [`TooLarge`](ErrorKind::TooLarge) for more than 148 bytes (255 over iWARP): the peer is rejected without them.
     /// A peer that has given up meanwhile is no error.
     #[doc(alias = "rdma_reject")]
-    pub fn reject(mut self, private_data: &[u8]) -> Result<()> {
+    pub fn reject(self, private_data: &[u8]) -> Result<()> {
         let iwarp = self.context()?.is_iwarp();
         let length = check_private_data(REJECT, Message::Reject, iwarp, private_data)?;
-        match self.pending.take() {
-            Some(pending) => pending.reject(private_data, length),
-            None => Ok(()),
-        }
+        self.pending.reject(private_data, length)
     }
 
     /// Ends the request after an accept: acknowledges its event, now that the call has returned.
-    fn finish(mut self, called: Result<(), Failed>) -> Result<CmId, NotAccepted> {
+    fn finish(self, called: Result<(), Failed>) -> Result<CmId, NotAccepted> {
         match called {
-            Ok(()) => match self.pending.take() {
-                Some(Pending { unacked, id }) => {
-                    drop(unacked);
-                    Ok(id)
-                }
-                None => unreachable!("the request was consumed"),
-            },
-            Err(Failed::Before(error)) => Err(NotAccepted {
-                error,
-                request: Some(self),
-            }),
-            // Some failures have rejected the peer already, others have not: dropping the request does it for certain, then
-            // acknowledges the event and destroys the id.
-            Err(Failed::Called(error)) => {
-                drop(self);
-                Err(NotAccepted {
-                    error,
-                    request: None,
-                })
-            }
+            Ok(()) => Ok(self.pending.answered()),
+            Err(failed) => Err(failed.into_not_accepted(self)),
         }
     }
-}
-
-/// Why an accept failed: before the C function was called, when the request is as good as new, or in it.
-enum Failed {
-    Before(Error),
-    Called(Error),
 }
 
 /// The three ways to accept, as `rdma_accept(3)` has them.
@@ -275,20 +223,24 @@ enum Choice<'p> {
     Own(&'p ConnParam<'p>),
 }
 
-impl Pending {
+impl ConnRequest {
     /// Calls `rdma_accept`. The event stays un-acknowledged, since `self` does.
-    fn accept(&self, choice: &Choice<'_>) -> Result<(), Failed> {
-        let context = self.id.context().map_err(Failed::Before)?;
-        let control = self.id.handle().lock();
+    fn call_accept(&self, choice: &Choice<'_>) -> Result<(), Failed> {
+        let context = self.pending.id.context().map_err(Failed::Before)?;
+        let control = self.pending.id.handle().lock();
         let mut raw = self
             .parameters(choice, &context, control.external)
             .map_err(Failed::Before)?;
-        let agreed = Negotiated::agreed(raw.as_ref(), self.unacked.param(), context.limits());
+        let agreed =
+            Negotiated::agreed(raw.as_ref(), self.pending.unacked.param(), context.limits());
         // ESTABLISHED may be read before the call returns: the handle must be ready for it.
-        self.id.handle().set_negotiated(agreed);
-        self.id.handle().phase().advance(Phase::Connecting);
+        self.pending.id.handle().set_negotiated(agreed);
+        self.pending.id.handle().phase().advance(Phase::Connecting);
         if let Some(RawQp(qp)) = control.external {
-            self.id.bring_up(qp, Some(agreed)).map_err(Failed::Called)?;
+            self.pending
+                .id
+                .bring_up(qp, Some(agreed))
+                .map_err(Failed::Called)?;
         }
         let param = raw.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
         // SAFETY: `rdma_accept` wants
@@ -296,12 +248,12 @@ impl Pending {
         // - parameters, and private data, that it reads during the call: `raw`, and behind it the event, which is not
         //   acknowledged, or the caller's `ConnParam`; or NULL, when there is a queue pair on the id, which was checked;
         // - that the event is not acknowledged before it returns: `self` holds it.
-        let returned = unsafe { rdma_sys::rdma_accept(self.id.as_raw(), param) };
+        let returned = unsafe { rdma_sys::rdma_accept(self.pending.id.as_raw(), param) };
         let result = errno_of_rdma(returned);
         drop(control);
         result.map_err(|errno| {
             let gone = match errno {
-                libc::EINVAL => qp::peer_gone(self.id.handle()),
+                libc::EINVAL => qp::peer_gone(self.pending.id.handle()),
                 libc::ECONNRESET => true,
                 _ => false,
             };
@@ -310,7 +262,7 @@ impl Pending {
             } else {
                 Error::os(ACCEPT, errno)
             };
-            Failed::Called(error.at(self.id.local_addr(), self.id.peer_addr()))
+            Failed::Called(error.at(self.pending.id.local_addr(), self.pending.id.peer_addr()))
         })
     }
 
@@ -321,18 +273,19 @@ impl Pending {
         context: &Context,
         external: Option<RawQp>,
     ) -> Result<Option<rdma_conn_param>> {
-        self.id
+        self.pending
+            .id
             .expect(ACCEPT, "a request that is not answered", |phase| {
                 phase == Phase::Requested
             })?;
-        if external.is_none() && !self.id.has_qp() {
+        if external.is_none() && !self.pending.id.has_qp() {
             return Err(Error::state(
                 ACCEPT,
                 "a queue pair on the request (`create_qp`)",
                 "there is none",
             ));
         }
-        let offer = self.unacked.param();
+        let offer = self.pending.unacked.param();
         let limits = Limits {
             op: ACCEPT,
             message: Message::Accept,
@@ -356,34 +309,12 @@ impl Pending {
             ..param
         }))
     }
-
-    /// Calls `rdma_reject`; `length` is that of `private_data`, checked. Then the event is acknowledged and the id destroyed.
-    fn reject(self, private_data: &[u8], length: u8) -> Result<()> {
-        // SAFETY: `rdma_reject` wants the id of a request and `length` bytes that it reads during the call.
-        let returned = unsafe {
-            rdma_sys::rdma_reject(self.id.as_raw(), private_data.as_ptr().cast(), length)
-        };
-        match errno_of_rdma(returned) {
-            // EINVAL: the peer has given up, or an accept that failed has rejected it: there is nobody to tell.
-            Ok(()) | Err(libc::EINVAL) => Ok(()),
-            Err(errno) => Err(self.id.error_here(REJECT, errno)),
-        }
-    }
-}
-
-impl Drop for ConnRequest {
-    fn drop(&mut self) {
-        if let Some(pending) = self.pending.take() {
-            // Nobody is left to hear of a failure; the id is destroyed all the same.
-            drop(pending.reject(&[], 0));
-        }
-    }
 }
 
 impl fmt::Debug for ConnRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConnRequest")
-            .field("id", &self.pending.as_ref().map(|pending| &pending.id))
+            .field("id", &self.pending.id)
             .finish_non_exhaustive()
     }
 }
@@ -445,32 +376,3 @@ impl fmt::Debug for Offer<'_> {
             .finish_non_exhaustive()
     }
 }
-
-impl NotAccepted {
-    /// What went wrong.
-    #[must_use]
-    pub fn error(&self) -> &Error {
-        &self.error
-    }
-
-    /// The request, if the peer was not answered.
-    #[must_use]
-    pub fn into_request(self) -> Option<ConnRequest> {
-        self.request
-    }
-}
-
-impl From<NotAccepted> for Error {
-    /// Drops the request, if there still is one: the peer is rejected.
-    fn from(failed: NotAccepted) -> Self {
-        failed.error
-    }
-}
-
-impl fmt::Display for NotAccepted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
-    }
-}
-
-impl std::error::Error for NotAccepted {}

@@ -11,7 +11,7 @@ use super::listen::Outstanding;
 ///
 /// # Invariants
 ///
-/// `raw` is a CONNECT_REQUEST event of a connected service, from `rdma_get_cm_event`, that nobody else acknowledges.
+/// `raw` is a CONNECT_REQUEST event, from `rdma_get_cm_event`, that nobody else acknowledges.
 #[derive(Debug)]
 pub(super) struct Unacked {
     raw: NonNull<rdma_cm_event>,
@@ -29,7 +29,7 @@ impl Unacked {
     ///
     /// # Safety
     ///
-    /// `raw` is a CONNECT_REQUEST event of a connected service that nobody else acknowledges, and it is counted by `counted`.
+    /// `raw` is a CONNECT_REQUEST event that nobody else acknowledges, and it is counted by `counted`.
     pub(super) unsafe fn new(raw: NonNull<rdma_cm_event>, counted: Outstanding) -> Self {
         // INVARIANT: the caller vouches for it.
         Self {
@@ -38,11 +38,12 @@ impl Unacked {
         }
     }
 
-    /// The peer's parameters, as the event holds them: read until the ack.
+    /// The peer's parameters, as the event holds them until the ack: of a connected service.
     pub(super) fn param(&self) -> &rdma_conn_param {
         // SAFETY: the event is alive until `drop`.
         let event = unsafe { self.raw.as_ref() };
-        // SAFETY: the event is of a connected service, so `conn` is the member that was written.
+        // SAFETY: both members of the union are plain data in zeroed memory. `conn` is the one that was written for a
+        // connected service; for datagrams, `ud` begins with the same two fields, and no other is looked at.
         unsafe { &event.param.conn }
     }
 

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 
 pub(crate) use self::call::{errno_of_rdma, errno_of_verbs, last_errno, pointer_of};
 pub use self::kind::ErrorKind;
-use crate::Rejection;
+use crate::{LookupStatus, Rejection};
 
 /// What went wrong, in which C call, and what to do about it.
 ///
@@ -60,6 +60,9 @@ pub(crate) enum Cause {
     /// The peer said no.
     #[error("the peer rejected the connection: {}", .0.reason())]
     Rejected(Rejection),
+    /// A look-up was answered, and not with a destination.
+    #[error("the look-up failed: {0}")]
+    LookupFailed(LookupStatus),
     /// A work request completed with an error.
     #[error("the work request failed: {status}")]
     Completion { status: crate::Status },
@@ -150,7 +153,11 @@ impl Error {
             Cause::Resolve(_) => ErrorKind::InvalidInput,
             Cause::State { .. } => ErrorKind::State,
             Cause::DeviceMismatch { .. } => ErrorKind::DeviceMismatch,
-            Cause::Rejected(_) => ErrorKind::Rejected,
+            Cause::Rejected(_)
+            | Cause::LookupFailed(LookupStatus::NO_SUCH_SERVICE | LookupStatus::REJECTED) => {
+                ErrorKind::Rejected
+            }
+            Cause::LookupFailed(_) => ErrorKind::Other,
             Cause::Completion { .. } => ErrorKind::WorkFailed,
         }
     }

@@ -1,6 +1,7 @@
 //! libibverbs: what a server needs to move data once a connection stands. One file per object; nothing here knows of the
 //! connection manager.
 
+mod address;
 mod comp_channel;
 mod completion;
 mod context;
@@ -13,6 +14,7 @@ mod queue;
 mod ring;
 mod status;
 
+pub use self::address::AddressVector;
 pub use self::completion::{Completion, Foreign, Op, Received, Sent};
 pub(crate) use self::context::WeakContext;
 pub use self::context::{Context, DeviceLimits};
