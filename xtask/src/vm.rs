@@ -1,6 +1,7 @@
 //! `cargo xtask vm -- CMD...`: one command beside the RDMA devices of the micro-VM.
 //!
-//! Everything passes through: standard input, output and error, and the status.
+//! Everything passes through: standard input, output and error, and the status. This is `softroce run` with the options
+//! that a chore needs; `cargo run -p softroce -- run --help` shows all.
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -24,6 +25,9 @@ pub(crate) struct Args {
     /// A folder that the command may write to; everything else it writes is gone afterwards
     #[arg(long, value_name = "DIR")]
     share: Vec<PathBuf>,
+    /// Give the command a terminal, as a shell wants it
+    #[arg(long, short)]
+    terminal: bool,
     /// Run it on this machine and its own RDMA device instead
     #[arg(long)]
     device: bool,
@@ -39,6 +43,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut vm = Vm::new()
         .own_device(args.device)
+        .terminal(args.terminal)
         .consent(setup::consent(args.install));
     if let Some(cpus) = args.cpus {
         vm = vm.cpus(cpus);
