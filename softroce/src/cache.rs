@@ -6,13 +6,21 @@ use std::{
     io::Write,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    time::UNIX_EPOCH,
+    time::{Duration, UNIX_EPOCH},
 };
+
+use rustix::fs::{Access, access};
 
 use crate::Error;
 
 /// How many files of one kind are kept.
 const KEPT: usize = 8;
+
+/// How the names of files begin that are being written.
+const NEW: &str = ".new-";
+
+/// After this time, whoever was writing a file is not any more.
+const ABANDONED: Duration = Duration::from_secs(3600);
 
 /// A folder that is made when something is put in.
 #[derive(Debug, Clone)]
@@ -61,7 +69,6 @@ impl Cache {
         let path = self.path(name);
         if !path.is_file() {
             self.write(name, &make()?)?;
-            self.prune(name);
         }
         Ok(path)
     }
@@ -72,64 +79,81 @@ impl Cache {
         let failed = |source| Error::io("write", &path, source);
         let readable = fs::Permissions::from_mode(0o644);
         let mut file = tempfile::Builder::new()
-            .prefix(".new-")
+            .prefix(NEW)
             .permissions(readable)
             .tempfile_in(self.folder()?)
             .map_err(failed)?;
         file.write_all(content).map_err(failed)?;
-        file.persist(&path)
-            .map_err(|error| failed(error.error))
-            .map(drop)
+        file.persist(&path).map_err(|error| failed(error.error))?;
+        self.prune(name);
+        Ok(())
     }
 
-    /// Removes all but the newest entries of the same kind (the name up to its first dash).
+    /// Removes all but the newest entries of the same kind (the name up to its first dash), and what processes that were
+    /// killed have left.
     fn prune(&self, name: &str) {
         let kind = name.split_once('-').map_or(name, |(kind, _)| kind);
-        let same = |path: &PathBuf| {
-            path.file_name()
-                .and_then(|name| name.to_str()?.strip_prefix(kind))
+        let mut same = Vec::new();
+        for entry in fs::read_dir(&self.root).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let changed = entry
+                .metadata()
+                .and_then(|metadata| metadata.modified())
+                .ok();
+            if name
+                .strip_prefix(kind)
                 .is_some_and(|rest| rest.starts_with('-'))
-        };
-        let entries = fs::read_dir(&self.root)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|entry| entry.path());
-        let mut entries: Vec<_> = entries
-            .filter(same)
-            .map(|path| {
-                (
-                    fs::metadata(&path)
-                        .and_then(|metadata| metadata.modified())
-                        .ok(),
-                    path,
-                )
-            })
-            .collect();
-        entries.sort();
-        for (_, path) in entries.iter().rev().skip(KEPT) {
+            {
+                same.push((changed, entry.path()));
+            } else if name.starts_with(NEW)
+                && changed
+                    .and_then(|time| time.elapsed().ok())
+                    .is_some_and(|age| age > ABANDONED)
+            {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+        same.sort();
+        for (_, path) in same.iter().rev().skip(KEPT) {
             let _ = fs::remove_file(path);
         }
     }
 }
 
-/// `$CARGO_TARGET_DIR/softroce`, the target folder that this program was built into, or the user's cache.
+/// `$CARGO_TARGET_DIR/softroce`, the target folder that this program was built into, or the user's cache: the first that this user may write
+/// to (the program may have been built by another).
 fn default_root(
     variable: impl Fn(&str) -> Option<PathBuf>,
     program: Option<&Path>,
 ) -> Option<PathBuf> {
     let set = |key: &str| variable(key).filter(|value| !value.as_os_str().is_empty());
-    let built_into = || {
-        program?
+    let built_into = program.and_then(|program| {
+        program
             .ancestors()
             .find(|folder| folder.join("CACHEDIR.TAG").is_file())
-            .map(Path::to_owned)
-    };
-    let user = || set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
-    set("CARGO_TARGET_DIR")
-        .or_else(built_into)
-        .or_else(user)
+    });
+    let user = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
+    let folders = [
+        set("CARGO_TARGET_DIR"),
+        built_into.map(Path::to_owned),
+        user,
+    ];
+    let folders: Vec<PathBuf> = folders
+        .into_iter()
+        .flatten()
         .map(|folder| folder.join("softroce"))
+        .collect();
+    folders
+        .iter()
+        .find(|folder| is_writable(folder))
+        .or(folders.last())
+        .cloned()
+}
+
+/// Tells whether a folder may be written to, or made.
+fn is_writable(folder: &Path) -> bool {
+    let there = folder.ancestors().find(|folder| folder.exists());
+    there.is_some_and(|folder| folder.is_dir() && access(folder, Access::WRITE_OK).is_ok())
 }
 
 /// A short name for a combination of values.
@@ -166,38 +190,47 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_build_folder_comes_before_the_users_cache() {
-        let from = |variables: &'static [(&str, &str)]| {
+    fn the_build_folder_comes_before_the_users_cache_if_it_can_be_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let from = |variables: &[(&str, PathBuf)], program: Option<&Path>| {
             default_root(
-                move |key| {
+                |key| {
                     variables
                         .iter()
                         .find(|(name, _)| *name == key)
-                        .map(|(_, value)| value.into())
+                        .map(|(_, value)| value.clone())
                 },
-                None,
+                program,
             )
         };
+        let target = ("CARGO_TARGET_DIR", at("t"));
+        let (home, cache) = (("HOME", at("h")), ("XDG_CACHE_HOME", at("x")));
+        assert_eq!(from(&[target, home.clone()], None), Some(at("t/softroce")));
         assert_eq!(
-            from(&[("CARGO_TARGET_DIR", "/t"), ("HOME", "/h")]),
-            Some("/t/softroce".into())
+            from(
+                &[("CARGO_TARGET_DIR", "".into()), cache, home.clone()],
+                None
+            ),
+            Some(at("x/softroce"))
         );
         assert_eq!(
-            from(&[
-                ("CARGO_TARGET_DIR", ""),
-                ("XDG_CACHE_HOME", "/x"),
-                ("HOME", "/h")
-            ]),
-            Some("/x/softroce".into())
+            from(
+                &[("CARGO_TARGET_DIR", "/etc/passwd/t".into()), home.clone()],
+                None
+            ),
+            Some(at("h/.cache/softroce"))
         );
-        assert_eq!(from(&[("HOME", "/h")]), Some("/h/.cache/softroce".into()));
-        assert_eq!(from(&[]), None);
-        let target = tempfile::tempdir().unwrap();
-        fs::write(target.path().join("CACHEDIR.TAG"), "").unwrap();
-        let program = target.path().join("debug/softroce");
         assert_eq!(
-            default_root(|_| None, Some(&program)),
-            Some(target.path().join("softroce"))
+            from(&[("HOME", "/etc/passwd/h".into())], None),
+            Some("/etc/passwd/h/.cache/softroce".into())
+        );
+        assert_eq!(from(&[], None), None);
+        fs::create_dir(at("built")).unwrap();
+        fs::write(at("built/CACHEDIR.TAG"), "").unwrap();
+        assert_eq!(
+            from(&[home], Some(&at("built/debug/softroce"))),
+            Some(at("built/softroce"))
         );
     }
 
@@ -221,13 +254,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::new(Some(folder.path())).unwrap();
         cache.write("other-1", b"").unwrap();
+        let left = fs::File::create(folder.path().join(".new-left")).unwrap();
+        left.set_modified(std::time::SystemTime::now() - 2 * ABANDONED)
+            .unwrap();
+        fs::write(folder.path().join(".new-busy"), "").unwrap();
         for index in 0..KEPT + 3 {
             cache
                 .file(&format!("a-{index}"), || Ok(Vec::new()))
                 .unwrap();
         }
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), KEPT + 1);
-        assert!(cache.path("other-1").exists());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), KEPT + 2);
+        assert!(cache.path("other-1").exists() && cache.path(".new-busy").exists());
     }
 
     #[test]

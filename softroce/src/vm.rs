@@ -256,8 +256,7 @@ impl Vm {
         };
         let program = packages::find_program(qemu::PROGRAM)
             .ok_or_else(|| Error::NotStarted(format!("{} is not in PATH", qemu::PROGRAM)))?;
-        progress.finish();
-        let boot = BootFiles::prepare(&kernel, &self.extra, &cache)?;
+        let boot = BootFiles::prepare(&kernel, &self.extra, &cache, &mut progress)?;
         interrupts.check()?;
         let shares = self.share_paths()?;
         let job = Job {

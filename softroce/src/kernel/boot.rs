@@ -14,6 +14,7 @@ use crate::{
     cache::{Cache, Key},
     cpio::Archive,
     elf::Elf,
+    progress::Progress,
 };
 
 /// The guest's first program, compiled by `build.rs` from `init/main.rs`.
@@ -42,33 +43,39 @@ pub(crate) struct BootFiles {
 
 impl BootFiles {
     /// Takes both from the cache, or makes them.
-    pub(crate) fn prepare(kernel: &Kernel, extra: &Extra, cache: &Cache) -> Result<Self, Error> {
+    pub(crate) fn prepare(
+        kernel: &Kernel,
+        extra: &Extra,
+        cache: &Cache,
+        progress: &mut Progress,
+    ) -> Result<Self, Error> {
         Ok(Self {
-            kernel: direct_kernel(kernel, cache)?,
+            kernel: direct_kernel(kernel, cache, progress)?,
             initrd: initrd(kernel, extra, cache)?,
         })
     }
 }
 
-fn direct_kernel(kernel: &Kernel, cache: &Cache) -> Result<PathBuf, Error> {
+fn direct_kernel(
+    kernel: &Kernel,
+    cache: &Cache,
+    progress: &mut Progress,
+) -> Result<PathBuf, Error> {
     let key = Key::default().with_file(&kernel.image).text();
-    let (made, as_it_is) = (
-        format!("vmlinux-{key}"),
-        cache.path(&format!("bzimage-{key}")),
-    );
-    if as_it_is.exists() {
+    // Empty, and there if the kernel cannot be entered directly: it need not be unpacked again to find that out.
+    let (direct, mark) = (format!("vmlinux-{key}"), format!("bzimage-{key}"));
+    if cache.path(&mark).exists() {
         return Ok(kernel.image.clone());
     }
-    if cache.path(&made).is_file() {
-        return Ok(cache.path(&made));
+    if cache.path(&direct).is_file() {
+        return Ok(cache.path(&direct));
     }
+    progress.step(format!("preparing Linux {}", kernel.version));
     let content =
         fs::read(&kernel.image).map_err(|source| Error::io("read", &kernel.image, source))?;
     match image::direct(&content) {
-        Some(direct) => cache.file(&made, || Ok(direct)),
-        None => cache
-            .file(&format!("bzimage-{key}"), || Ok(Vec::new()))
-            .map(|_| kernel.image.clone()),
+        Some(content) => cache.file(&direct, || Ok(content)),
+        None => cache.write(&mark, b"").map(|()| kernel.image.clone()),
     }
 }
 
