@@ -240,6 +240,12 @@ impl Vm {
             return direct::run(&job, &self.env, self.time_limit, stdio)
                 .map(|code| Outcome { code });
         }
+        if !cfg!(target_arch = "x86_64") {
+            return Err(Error::BadSetting(
+                "guests are for x86-64 machines only so far; --device runs a command on this one"
+                    .into(),
+            ));
+        }
         let mut progress = Progress::new(self.quiet);
         let cache = Cache::new(self.cache_dir.as_deref())?;
         // What the user got wrong comes before what the machine lacks.

@@ -7,10 +7,13 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    thread,
+    time::Duration,
 };
 
 use rustix::{
     fs::{FlockOperation, flock, statvfs},
+    io::Errno,
     process::{Pid, getpid, test_kill_process},
 };
 
@@ -71,8 +74,7 @@ pub(crate) fn download(cache: &Cache, progress: &mut Progress) -> Result<Kernel,
     };
     let lock_path = cache.path("lock");
     let lock = fs::File::create(&lock_path).map_err(failed(&lock_path))?;
-    flock(&lock, FlockOperation::LockExclusive)
-        .map_err(|error| Error::io("lock", &lock_path, error.into()))?;
+    take_turn(&lock, &interrupts, progress)?;
     let target = cache.path("kernel");
     if let Some(kernel) = installed(&target).into_iter().next() {
         return Ok(kernel);
@@ -118,6 +120,28 @@ pub(crate) fn download(cache: &Cache, progress: &mut Progress) -> Result<Kernel,
         .ok_or_else(|| Error::NoKernel("what was unpacked has gone".into()))
 }
 
+/// Waits until no other process downloads into the same cache.
+fn take_turn(
+    lock: &fs::File,
+    interrupts: &Interrupts,
+    progress: &mut Progress,
+) -> Result<(), Error> {
+    let mut told = false;
+    loop {
+        match flock(lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(()),
+            Err(Errno::WOULDBLOCK) => {}
+            Err(error) => return Err(Error::io("lock", "the cache", error.into())),
+        }
+        if !told {
+            progress.step("waiting for another download of the kernel");
+            told = true;
+        }
+        interrupts.check()?;
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
 /// Removes what a process that was killed has left.
 fn remove_abandoned(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -126,7 +150,7 @@ fn remove_abandoned(folder: &Path) {
             .strip_prefix(SCRATCH)
             .and_then(|rest| rest.split('-').next()?.parse().ok())
             .and_then(Pid::from_raw);
-        if pid.is_some_and(|pid| test_kill_process(pid) == Err(rustix::io::Errno::SRCH)) {
+        if pid.is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH)) {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
