@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use rdma_sys::{rdma_cm_event, rdma_cm_event_type, rdma_event_channel};
-use rustix::event::epoll;
+use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 
 use super::event::{Event, EventKind};
@@ -39,9 +39,11 @@ pub struct EventChannel {
 struct Inner {
     raw: NonNull<rdma_event_channel>,
     gate: Mutex<Gate>,
-    /// Readable when the channel is. The channel's own descriptor is not given out: whoever writes to it, or makes it
+    /// Readable when the channel is, or the waker. The channel's own descriptor is not given out: whoever writes to it, or makes it
     /// blocking, steals events or stops the reader.
     watch: OwnedFd,
+    /// An eventfd that counts the wakes that nobody has taken yet.
+    waker: OwnedFd,
 }
 
 /// What the gate protects: the table of handles, and in C all that is read with an event.
@@ -87,15 +89,15 @@ impl EventChannel {
         })?;
         let channel = RawChannel(raw);
         rustix::io::ioctl_fionbio(channel.as_fd(), true).map_err(|errno| os_error(OP, errno))?;
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE;
+        let waker = eventfd(0, flags).map_err(|errno| os_error("eventfd", errno))?;
         let watch = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|errno| os_error("epoll_create", errno))?;
-        epoll::add(
-            &watch,
-            channel.as_fd(),
-            epoll::EventData::new_u64(0),
-            epoll::EventFlags::IN,
-        )
-        .map_err(|errno| os_error("epoll_ctl", errno))?;
+        for fd in [channel.as_fd(), waker.as_fd()] {
+            let data = epoll::EventData::new_u64(0);
+            epoll::add(&watch, fd, data, epoll::EventFlags::IN)
+                .map_err(|errno| os_error("epoll_ctl", errno))?;
+        }
         std::mem::forget(channel);
         // INVARIANT: just made, and made non-blocking above.
         Ok(Self {
@@ -103,11 +105,12 @@ impl EventChannel {
                 raw,
                 gate: Mutex::default(),
                 watch,
+                waker,
             }),
         })
     }
 
-    /// Takes the next event; `None` when there is none now.
+    /// Takes the next event; `None` when there is none now, or a [`wake`](Self::wake) was there to be taken.
     ///
     /// Calls `rdma_get_cm_event` and, for all but a connection request, `rdma_ack_cm_event`
     /// ([man 3](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)). On a lost connection it also moves the
@@ -119,6 +122,27 @@ impl EventChannel {
     #[doc(alias = "rdma_get_cm_event")]
     #[doc(alias = "rdma_ack_cm_event")]
     pub fn try_event(&self) -> Result<Option<Event>> {
+        let event = self.next_event()?;
+        if event.is_none() {
+            self.take_wake();
+        }
+        Ok(event)
+    }
+
+    /// Wakes one thread that waits for an event, or the next one that will: its wait gives `None`.
+    ///
+    /// Each call wakes one. Blocks: no.
+    pub fn wake(&self) {
+        // It fails when 2^64 wakes are pending: then nobody is left asleep.
+        let _ = rustix::io::write(&self.inner.waker, &1_u64.to_ne_bytes());
+    }
+
+    /// Takes one wake, if one is pending.
+    fn take_wake(&self) -> bool {
+        rustix::io::read(&self.inner.waker, &mut [0; 8]).is_ok()
+    }
+
+    fn next_event(&self) -> Result<Option<Event>> {
         loop {
             let read = {
                 let mut gate = self.gate();
@@ -136,7 +160,8 @@ impl EventChannel {
         }
     }
 
-    /// Waits for the next event, at most for `patience`; `None` waits for ever. Gives `None` when time has run out.
+    /// Waits for the next event, at most for `patience`; `None` waits for ever. Gives `None` when time has run out, or when
+    /// another thread has called [`wake`](Self::wake).
     ///
     /// Blocks: yes, but never inside the library. A signal does not end the wait.
     ///
@@ -149,8 +174,11 @@ impl EventChannel {
 
     pub(crate) fn wait_until(&self, deadline: os::Deadline) -> Result<Option<Event>> {
         loop {
-            if let Some(event) = self.try_event()? {
+            if let Some(event) = self.next_event()? {
                 return Ok(Some(event));
+            }
+            if self.take_wake() {
+                return Ok(None);
             }
             // Another reader may take the event that woke this one: then the wait goes on.
             let [ready] = os::wait_readable([self.as_fd()], deadline)?;

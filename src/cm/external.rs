@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rdma_sys::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_state};
 
-use super::handle::{Handle, RawQp, modify_to_error};
+use super::handle::{Handle, RawQp, modify};
 use super::id::CmId;
 use super::param::Negotiated;
 use super::phase::Phase;
@@ -156,9 +156,9 @@ impl CmId {
 struct ExternalOwner(Arc<Handle>);
 
 impl QpOwner for ExternalOwner {
-    fn to_error(&self, qp: NonNull<ibv_qp>) -> i32 {
+    fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
         let control = self.0.lock();
-        let returned = modify_to_error(qp);
+        let returned = modify(qp, attr, mask);
         drop(control);
         returned
     }

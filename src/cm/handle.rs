@@ -6,7 +6,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rdma_sys::{ibv_context, ibv_qp, ibv_qp_attr, ibv_qp_state, rdma_cm_id};
+use rdma_sys::{ibv_context, ibv_qp, ibv_qp_attr, rdma_cm_id};
 
 use super::addr;
 use super::channel::EventChannel;
@@ -15,6 +15,7 @@ use super::listen::{Ending, Requests};
 use super::param::Negotiated;
 use super::phase::{Phase, PhaseCell};
 use crate::error::errno_of_rdma;
+use crate::verbs;
 
 /// The number by which events name an id. No two ids of a process ever have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -275,20 +276,16 @@ pub(super) fn external_to_error(control: &Control) {
 }
 
 /// Moves `qp`, which the id's lock keeps from being destroyed, to its error state.
-pub(super) fn modify_to_error(qp: NonNull<ibv_qp>) -> i32 {
-    let mut attr = ibv_qp_attr {
-        qp_state: ibv_qp_state::IBV_QPS_ERR,
-        ..ibv_qp_attr::default()
-    };
-    // SAFETY: `ibv_modify_qp` wants a queue pair, which the caller keeps, and attributes of which the mask names the one set.
-    unsafe {
-        rdma_sys::ibv_modify_qp(
-            qp.as_ptr(),
-            &raw mut attr,
-            // CAST: a mask of low bits.
-            rdma_sys::IBV_QP_STATE as i32,
-        )
-    }
+fn modify_to_error(qp: NonNull<ibv_qp>) -> i32 {
+    let (mut attr, mask) = verbs::error_state();
+    modify(qp, &mut attr, mask)
+}
+
+/// Calls `ibv_modify_qp` on `qp`, which the id's lock keeps from being destroyed.
+pub(super) fn modify(qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
+    // SAFETY: `ibv_modify_qp` wants a queue pair, which the caller keeps, and attributes of which the mask names those that
+    // are set. CAST: a mask of low bits.
+    unsafe { rdma_sys::ibv_modify_qp(qp.as_ptr(), attr, mask as i32) }
 }
 
 impl fmt::Debug for Handle {

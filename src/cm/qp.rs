@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rdma_sys::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_state};
 
-use super::handle::{Control, Handle, RawQp, modify_to_error};
+use super::handle::{Control, Handle, RawQp, modify};
 use super::id::CmId;
 use super::phase::Phase;
 use crate::error::{Cause, Error, ErrorKind, Result, errno_of_rdma, pointer_of};
@@ -109,10 +109,10 @@ pub(super) fn number(RawQp(qp): RawQp) -> u32 {
 struct IdOwner(Arc<Handle>);
 
 impl QpOwner for IdOwner {
-    fn to_error(&self, qp: NonNull<ibv_qp>) -> i32 {
+    fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
         let control = self.0.lock();
         let gate = control.channel.gate();
-        let returned = modify_to_error(qp);
+        let returned = modify(qp, attr, mask);
         drop(gate);
         returned
     }

@@ -92,13 +92,19 @@ impl Listener {
         }
     }
 
-    /// Waits for a connection request, at most for `patience`; `None` when time has run out.
+    /// Waits for a connection request, at most for `patience`; `None` when time has run out, or when another thread has called
+    /// [`wake`](Self::wake).
     ///
     /// # Errors
     ///
     /// As for [`request`](Self::request).
     pub fn request_timeout(&self, patience: Duration) -> Result<Option<Request>> {
         self.next_request(Some(patience))
+    }
+
+    /// Wakes one thread that waits in [`request_timeout`](Self::request_timeout).
+    pub fn wake(&self) {
+        self.channel.wake();
     }
 
     /// The connection requests, one after the other.

@@ -1,5 +1,21 @@
 //! libibverbs: what a server needs to move data once a connection stands. One file per object; nothing here knows of the
 //! connection manager.
+//!
+//! # Design notes
+//!
+//! **Whose a buffer is.** A [`Buf`] owns a piece of a registered [`Pool`]. Posting moves it into a slot of the work queue's
+//! ring ([`ring`]); the completion moves it out. A ring, and so its buffers, is given back only when the destruction of its
+//! queue pair has succeeded, else never: an error state, a failed post or a forgotten value says nothing about what the device
+//! still does. No argument rests on a destructor having run.
+//!
+//! **How a completion finds its buffer.** `wr_id` names ring and request by numbers, never by a pointer, and the slot must hold
+//! the same `wr_id`. What is left in a completion queue of a queue pair that is gone finds nothing. Rings reach the poller and
+//! leave it through a [`mailbox`]; a ring's index is used again only after the queue has been seen empty.
+//!
+//! **A failed post is no refusal.** Soft-RoCE reports an error for a send in INIT and sends it later. Only a request that the
+//! provider names as the bad one comes back; any other stays posted.
+//!
+//! **Who ends a queue pair.** Its maker: [`QpOwner`] takes the locks that the end needs, which the connection manager knows.
 
 mod address;
 mod comp_channel;
@@ -12,6 +28,7 @@ mod pool;
 mod qp;
 mod queue;
 mod ring;
+mod rnr_timer;
 mod status;
 
 pub use self::address::AddressVector;
@@ -21,7 +38,7 @@ pub use self::context::{Context, DeviceLimits};
 pub use self::cq::{CompletionQueue, CqHandle};
 pub use self::pd::ProtectionDomain;
 pub use self::pool::{Buf, Pool};
-pub(crate) use self::qp::{QpOwner, new_on};
+pub(crate) use self::qp::{QpOwner, error_state, new_on};
 pub use self::qp::{QueuePair, QueuePairInit};
 pub use self::queue::{ReceiveQueue, Refused, SendQueue};
 pub use self::status::Status;

@@ -4,13 +4,15 @@ use std::fmt;
 use std::mem;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::time::Duration;
 
-use rdma_sys::{ibv_qp, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_type};
+use rdma_sys::{ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state, ibv_qp_type};
 
 use super::cq::CqHandle;
 use super::pd::ProtectionDomain;
 use super::queue::{ReceiveQueue, SendQueue};
 use super::ring::Ring;
+use super::rnr_timer::rnr_timer_code;
 use crate::error::{Error, ErrorKind, Result, errno_of_verbs};
 
 /// A queue pair (`ibv_qp`): a send queue and a receive queue, each of which may live on its own thread.
@@ -36,8 +38,8 @@ pub struct QueuePairInit {
 
 /// Who made a queue pair, and so knows which locks its end must take.
 pub(crate) trait QpOwner: Send + Sync {
-    /// Moves the queue pair to its error state; returns what `ibv_modify_qp` did.
-    fn to_error(&self, qp: NonNull<ibv_qp>) -> i32;
+    /// Changes attributes of the queue pair; returns what `ibv_modify_qp` did.
+    fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32;
 
     /// Destroys the queue pair; returns what `ibv_destroy_qp` did. Called once.
     fn destroy(&self, qp: NonNull<ibv_qp>) -> i32;
@@ -207,6 +209,15 @@ pub(crate) unsafe fn new_on(
     })
 }
 
+/// The attributes, and their mask, that move a queue pair to its error state.
+pub(crate) fn error_state() -> (ibv_qp_attr, u32) {
+    let attr = ibv_qp_attr {
+        qp_state: ibv_qp_state::IBV_QPS_ERR,
+        ..ibv_qp_attr::default()
+    };
+    (attr, rdma_sys::IBV_QP_STATE)
+}
+
 impl QueuePair {
     /// The queue pair's number, as peers and completions name it.
     #[must_use]
@@ -230,11 +241,36 @@ impl QueuePair {
     /// What the device reports, such as `EIO` after its removal.
     #[doc(alias = "ibv_modify_qp")]
     pub fn to_error(&mut self) -> Result<()> {
+        let (mut attr, mask) = error_state();
+        self.modify(&mut attr, mask)
+    }
+
+    /// Sets how long the peer is told to wait before it sends again, when this side has no receive posted: the next longer
+    /// time that the field can say, at most 655.36 ms, which is also what a connection starts with.
+    ///
+    /// For a connected queue pair.
+    ///
+    /// Calls `ibv_modify_qp` with `IBV_QP_MIN_RNR_TIMER`. Blocks: no.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when the queue pair is not connected, or the device cannot.
+    #[doc(alias = "min_rnr_timer")]
+    pub fn set_min_rnr_timer(&mut self, time: Duration) -> Result<()> {
+        let mut attr = ibv_qp_attr {
+            min_rnr_timer: rnr_timer_code(time),
+            ..ibv_qp_attr::default()
+        };
+        self.modify(&mut attr, rdma_sys::IBV_QP_MIN_RNR_TIMER)
+    }
+
+    fn modify(&mut self, attr: &mut ibv_qp_attr, mask: u32) -> Result<()> {
         let inner = self.inner();
         let Some(owner) = &inner.owner else {
             return Ok(());
         };
-        errno_of_verbs(owner.to_error(inner.raw)).map_err(|errno| Error::os("ibv_modify_qp", errno))
+        errno_of_verbs(owner.modify(inner.raw, attr, mask))
+            .map_err(|errno| Error::os("ibv_modify_qp", errno))
     }
 
     /// Destroys the queue pair and says whether that worked. What was posted and has not completed comes back to its pools.
