@@ -2,6 +2,10 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub(crate) mod cm;
+pub(crate) mod load;
+pub(crate) mod raw;
+
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -32,8 +36,18 @@ pub(crate) fn any_port() -> SocketAddr {
     SocketAddr::new(ADDR.parse().expect("an address"), 0)
 }
 
-/// Runs `action` on a thread of its own and fails when it takes longer than [`PATIENCE`].
+/// Runs `action` on a thread of its own and fails when it takes longer than a test may. A wait of [`PATIENCE`] inside ends
+/// first, and says better what it waited for.
 pub(crate) fn in_time<T: Send + 'static>(
+    what: &str,
+    action: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    within(PATIENCE + PATIENCE, what, action)
+}
+
+/// Runs `action` on a thread of its own and fails when it takes longer than `patience`.
+pub(crate) fn within<T: Send + 'static>(
+    patience: Duration,
     what: &str,
     action: impl FnOnce() -> T + Send + 'static,
 ) -> T {
@@ -44,8 +58,8 @@ pub(crate) fn in_time<T: Send + 'static>(
         let _ = sender.send(());
         result
     });
-    if receiver.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
-        panic!("{what} took longer than {PATIENCE:?}");
+    if receiver.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Timeout) {
+        panic!("{what} took longer than {patience:?}");
     }
     match worker.join() {
         Ok(result) => result,
@@ -63,6 +77,41 @@ pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
         );
         thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// A network device without an RDMA device, removed with the test.
+pub(crate) struct PlainNetdev;
+
+impl PlainNetdev {
+    const NAME: &str = "plain0";
+    /// Its address.
+    pub(crate) const ADDR: &str = "10.9.77.1";
+    /// An address that leads through it.
+    pub(crate) const PEER: &str = "10.9.77.2";
+
+    pub(crate) fn new() -> Self {
+        command("ip", &["link", "add", Self::NAME, "type", "dummy"]);
+        let plain = Self;
+        let addr = format!("{}/24", Self::ADDR);
+        command("ip", &["addr", "add", &addr, "dev", Self::NAME]);
+        command("ip", &["link", "set", Self::NAME, "up"]);
+        plain
+    }
+}
+
+impl Drop for PlainNetdev {
+    fn drop(&mut self) {
+        // The test has failed already, or it is gone with this.
+        let _ = Command::new("ip")
+            .args(["link", "del", Self::NAME])
+            .status();
+    }
+}
+
+/// Runs a command of the system, which must succeed.
+pub(crate) fn command(program: &str, args: &[&str]) {
+    let output = run(Command::new(program).args(args));
+    assert!(output.status.success(), "{program} {args:?}: {output:?}");
 }
 
 /// What `rdma resource show` counts, such as `rxe0: pd 1 cq 1 ...`.
