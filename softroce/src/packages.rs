@@ -45,10 +45,12 @@ pub fn missing(needs: &[Need]) -> Vec<Need> {
         .collect()
 }
 
-/// Returns the command that installs `needs` on this machine; `None` when its package manager is unknown.
+/// Returns the command that installs `needs` on this machine; `None` when its package manager is unknown, or has
+/// no package for any of them.
 pub fn install_line(needs: &[Need]) -> Option<String> {
     let manager = Manager::detect()?;
-    Some(manager.install_line(&names(needs, manager)))
+    let packages = names(needs, manager);
+    (!packages.is_empty()).then(|| manager.install_line(&packages))
 }
 
 /// Makes sure that the machine has all of `needs`.
@@ -79,6 +81,15 @@ pub fn ensure(needs: &[Need], consent: Consent) -> Result<(), Error> {
         return Err(refusal(
             &absent,
             format!("install with: {line} (or say --install)"),
+        ));
+    }
+    if !geteuid().is_root() && find_program("sudo").is_none() {
+        return Err(refusal(
+            &absent,
+            format!(
+                "there is no sudo to install it with: as root, {}",
+                line.replace("sudo ", "")
+            ),
         ));
     }
     eprintln!("softroce: installing {}", packages.join(" "));
