@@ -71,19 +71,21 @@ mod net;
 #[cfg(doc)]
 pub mod not_wrapped;
 mod os;
+mod status;
 mod verbs;
 
 pub use self::cm::{
     Answer, CmId, ConnParam, ConnRequest, ConnectParam, Destination, Ece, Event, EventChannel,
-    EventKind, EventStatus, LookupFailure, LookupRequest, LookupStatus, Negotiated, NotAccepted,
-    Notice, Offer, RejectReason, Rejection, RetryCount, RnrRetry, Token, UDP_QKEY, frame, unframe,
+    EventKind, EventStatus, LookupFailure, LookupRequest, Negotiated, NotAccepted, Notice, Offer,
+    RetryCount, RnrRetry, Token, UDP_QKEY, frame, unframe,
 };
 pub use self::error::{Error, ErrorKind, Result};
 pub use self::net::{Connection, Connector, Incoming, Listener, Options, Request};
+pub use self::status::{LookupStatus, RejectReason, Rejection, Status};
 pub use self::verbs::{
     AddressVector, Buf, Completion, CompletionQueue, Context, CqHandle, DeviceLimits, Foreign, Op,
     Pool, ProtectionDomain, QueuePair, QueuePairInit, ReceiveQueue, Received, Refused, SendQueue,
-    Sent, Status,
+    Sent,
 };
 
 /// The version of rdma-core that the crate was built with, such as `44.0`; empty where it is not known.

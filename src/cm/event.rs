@@ -9,9 +9,9 @@ use super::handle::Token;
 use super::lookup::{Destination, LookupFailure, LookupRequest};
 use super::param::Negotiated;
 use super::phase::Phase;
-use super::reject::{RejectReason, Rejection};
 use super::request::ConnRequest;
 use crate::error::{Cause, Error, ErrorKind};
+use crate::status::{RejectReason, Rejection};
 
 /// Something that happened to an id (`rdma_cm_event`).
 ///
@@ -99,7 +99,7 @@ impl Event {
             | EventKind::ConnectError(status)
             | EventKind::Unreachable(status) => status.to_error(op),
             EventKind::Rejected(rejection) => Error::new(op, Cause::Rejected(rejection.clone())),
-            EventKind::LookupFailed(failure) => failure.status().to_error(op),
+            EventKind::LookupFailed(failure) => Error::lookup(op, failure.status()),
             EventKind::Disconnected(_) => Error::plain(
                 op,
                 ErrorKind::Disconnected,

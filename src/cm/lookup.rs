@@ -14,7 +14,8 @@ use super::param::{Message, check_private_data};
 use super::pending::{Failed, NotAccepted, Pending, REJECT};
 use super::phase::Phase;
 use super::unacked::Unacked;
-use crate::error::{Error, Result, errno_of_rdma};
+use crate::error::{Result, errno_of_rdma};
+use crate::status::LookupStatus;
 use crate::verbs::AddressVector;
 
 const ACCEPT: &str = "rdma_accept";
@@ -46,10 +47,6 @@ pub struct LookupFailure {
     status: LookupStatus,
     private_data: Box<[u8]>,
 }
-
-/// Why a look-up failed: InfiniBand's list of SIDR statuses (positive), or a negative errno.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct LookupStatus(i32);
 
 impl LookupRequest {
     pub(super) fn new(unacked: Unacked, id: CmId) -> Self {
@@ -240,7 +237,7 @@ impl LookupFailure {
     /// As for [`Destination::copy_of`].
     pub(super) unsafe fn copy_of(status: i32, ud: &rdma_ud_param) -> Self {
         Self {
-            status: LookupStatus(status),
+            status: LookupStatus::new(status),
             // SAFETY: the caller's own obligation.
             private_data: unsafe { private_data_of(ud) },
         }
@@ -279,81 +276,4 @@ unsafe fn private_data_of(ud: &rdma_ud_param) -> Box<[u8]> {
     let data: &[u8] =
         unsafe { slice::from_raw_parts(ud.private_data.cast(), ud.private_data_len.into()) };
     data.into()
-}
-
-impl LookupStatus {
-    /// Nobody listens at the address.
-    pub const NO_SUCH_SERVICE: Self = Self(1);
-    /// The program there said no.
-    pub const REJECTED: Self = Self(2);
-
-    /// The event's status as it came.
-    #[must_use]
-    pub const fn as_raw(self) -> i32 {
-        self.0
-    }
-
-    /// The error of a step that waited for the answer.
-    pub(super) fn to_error(self, op: &'static str) -> Error {
-        match self.0 {
-            status if status < 0 => Error::os(op, status.saturating_neg()),
-            _ => Error::new(op, crate::error::Cause::LookupFailed(self)),
-        }
-    }
-}
-
-impl fmt::Display for LookupStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = match self.0 {
-            1 => "nobody listens there",
-            2 => "the program there said no",
-            3 => "there is no queue pair",
-            4 => "it is served elsewhere",
-            5 => "the peer speaks another version",
-            status if status < 0 => {
-                let errno = std::io::Error::from_raw_os_error(status.saturating_neg());
-                return write!(f, "{errno} (status {status})");
-            }
-            status => return write!(f, "status {status}"),
-        };
-        write!(f, "{text} (status {})", self.0)
-    }
-}
-
-impl fmt::Debug for LookupStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LookupStatus({self})")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ErrorKind;
-
-    #[test]
-    fn a_positive_status_is_never_an_errno() {
-        let error = LookupStatus(2).to_error("rdma_connect");
-        assert_eq!(error.kind(), ErrorKind::Rejected);
-        assert_eq!(error.raw_os_error(), None);
-        assert!(
-            error
-                .to_string()
-                .ends_with("the program there said no (status 2)"),
-            "{error}"
-        );
-        assert_eq!(
-            LookupStatus(1).to_error("rdma_connect").kind(),
-            ErrorKind::Rejected
-        );
-        assert_eq!(
-            LookupStatus(3).to_error("rdma_connect").kind(),
-            ErrorKind::Other
-        );
-        let error = LookupStatus(-110).to_error("rdma_connect");
-        assert_eq!(
-            (error.kind(), error.raw_os_error()),
-            (ErrorKind::TimedOut, Some(110))
-        );
-    }
 }

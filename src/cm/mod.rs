@@ -38,7 +38,6 @@ mod param;
 mod pending;
 mod phase;
 mod qp;
-mod reject;
 mod request;
 mod unacked;
 
@@ -48,9 +47,8 @@ pub use self::event::{Answer, Event, EventKind, EventStatus};
 pub use self::framing::{frame, unframe};
 pub use self::handle::Token;
 pub use self::id::CmId;
-pub use self::lookup::{Destination, LookupFailure, LookupRequest, LookupStatus, UDP_QKEY};
+pub use self::lookup::{Destination, LookupFailure, LookupRequest, UDP_QKEY};
 pub use self::option::Notice;
 pub use self::param::{ConnParam, ConnectParam, Negotiated, RetryCount, RnrRetry};
 pub use self::pending::NotAccepted;
-pub use self::reject::{RejectReason, Rejection};
 pub use self::request::{ConnRequest, Offer};

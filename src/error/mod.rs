@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 
 pub(crate) use self::call::{errno_of_rdma, errno_of_verbs, last_errno, pointer_of};
 pub use self::kind::ErrorKind;
-use crate::{LookupStatus, Rejection};
+use crate::status::{LookupStatus, Rejection, Status};
 
 /// What went wrong, in which C call, and what to do about it.
 ///
@@ -65,7 +65,7 @@ pub(crate) enum Cause {
     LookupFailed(LookupStatus),
     /// A work request completed with an error.
     #[error("the work request failed: {status}")]
-    Completion { status: crate::Status },
+    Completion { status: Status },
     /// A name that no address could be found for.
     #[error("{0}")]
     Resolve(String),
@@ -137,6 +137,14 @@ impl Error {
         Self::new("getaddrinfo", Cause::Resolve(reason))
     }
 
+    /// A look-up that was not answered with a destination: an errno where the status is one, and never else.
+    pub(crate) fn lookup(op: &'static str, status: LookupStatus) -> Self {
+        match status.as_raw() {
+            raw if raw < 0 => Self::os(op, raw.saturating_neg()),
+            _ => Self::new(op, Cause::LookupFailed(status)),
+        }
+    }
+
     /// Adds the addresses that the failed call was about.
     pub(crate) fn at(mut self, local: Option<SocketAddr>, peer: Option<SocketAddr>) -> Self {
         self.0.local = local;
@@ -188,7 +196,7 @@ impl Error {
 
     /// The status of the work request that failed, if that is what happened.
     #[must_use]
-    pub fn status(&self) -> Option<crate::Status> {
+    pub fn status(&self) -> Option<Status> {
         match &self.0.cause {
             Cause::Completion { status } => Some(*status),
             _ => None,
@@ -272,6 +280,17 @@ mod tests {
             error.to_string(),
             "rdma_connect: private_data_len is 57, the limit is 56; send the rest later"
         );
+    }
+
+    #[test]
+    fn a_status_of_a_look_up_is_an_errno_only_when_negative() {
+        let error = |raw| Error::lookup("rdma_connect", LookupStatus::new(raw));
+        assert_eq!(error(1).kind(), ErrorKind::Rejected);
+        assert_eq!(error(2).kind(), ErrorKind::Rejected);
+        assert_eq!(error(2).raw_os_error(), None);
+        assert_eq!(error(3).kind(), ErrorKind::Other);
+        assert_eq!(error(-110).kind(), ErrorKind::TimedOut);
+        assert_eq!(error(-110).raw_os_error(), Some(110));
     }
 
     #[test]

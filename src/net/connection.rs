@@ -1,18 +1,15 @@
 use std::collections::VecDeque;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use super::connector::Connector;
-use super::options::Options;
+use super::prepared::Prepared;
 use super::steps;
 use crate::cm::{CmId, EventChannel, EventKind, Negotiated};
 use crate::error::{Error, ErrorKind, Result};
 use crate::os::{self, Deadline};
-use crate::verbs::{
-    Buf, Completion, CompletionQueue, Context, Pool, ProtectionDomain, QueuePair, QueuePairInit,
-    Status,
-};
+use crate::status::Status;
+use crate::verbs::{Buf, Completion, CompletionQueue, Pool, QueuePair};
 
 const SEND: &str = "ibv_post_send";
 const RECV: &str = "ibv_post_recv";
@@ -60,53 +57,20 @@ enum Turn {
     TimedOut,
 }
 
-/// The parts of a connection that is not made yet, with its receives posted.
-pub(super) struct Prepared {
-    qp: QueuePair,
-    cq: CompletionQueue,
-    pool: Pool,
-    posted: u32,
-}
-
-impl Prepared {
-    /// Makes domain, completion queue, queue pair and memory on `context`, and posts the receives.
+impl Connection {
+    /// What `prepared` and `id` have become, now that the connection stands.
     pub(super) fn new(
-        context: &Context,
-        options: &Options,
-        create_qp: impl FnOnce(&ProtectionDomain, &QueuePairInit) -> Result<QueuePair>,
-    ) -> Result<Self> {
-        let depth = options.queue_depth;
-        let pd = context.alloc_pd()?;
-        let cq = context.create_cq_with_channel(depth.saturating_mul(2))?;
-        let init = QueuePairInit::new(&cq.handle())
-            .max_send_wr(depth)
-            .max_recv_wr(depth);
-        let mut qp = create_qp(&pd, &init)?;
-        // One set is posted, one may be with the program, one is for sends.
-        let pool = pd.pool(depth as usize * 3, options.message_size)?;
-        for buf in (0..depth).map_while(|_| pool.take()) {
-            qp.recv.post(buf, 0)?;
-        }
-        Ok(Self {
-            qp,
-            cq,
-            pool,
-            posted: depth,
-        })
-    }
-
-    pub(super) fn into_connection(
-        self,
+        prepared: Prepared,
         id: CmId,
         channel: EventChannel,
         private_data: Box<[u8]>,
-    ) -> Connection {
-        Connection {
-            qp: self.qp,
-            cq: self.cq,
-            pool: self.pool,
+    ) -> Self {
+        Self {
+            qp: prepared.qp,
+            cq: prepared.cq,
+            pool: prepared.pool,
             inbox: VecDeque::new(),
-            posted: self.posted,
+            posted: prepared.posted,
             sending: 0,
             lost: false,
             ended: None,
@@ -115,27 +79,16 @@ impl Prepared {
             private_data,
         }
     }
-}
-
-impl Connection {
-    /// Connects to `addr` with the default options; see [`Connector`] for others.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Connector::connect`].
-    pub fn connect(addr: impl ToSocketAddrs) -> Result<Self> {
-        Connector::new().connect(addr)
-    }
 
     /// Sends `data` as one message. It is copied, and on its way when this returns; [`flush`](Self::flush) waits until the
     /// peer's device has it.
     ///
     /// Calls `ibv_post_send` ([man 3](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)). Blocks: while
-    /// [`queue_depth`](Options::queue_depth) messages are on their way.
+    /// [`queue_depth`](crate::Options::queue_depth) messages are on their way.
     ///
     /// # Errors
     ///
-    /// [`TooLarge`](ErrorKind::TooLarge) for more than [`message_size`](Options::message_size) bytes;
+    /// [`TooLarge`](ErrorKind::TooLarge) for more than [`message_size`](crate::Options::message_size) bytes;
     /// [`Disconnected`](ErrorKind::Disconnected); [`WorkFailed`](ErrorKind::WorkFailed) with the status of an earlier send
     /// that the peer did not take; [`QueueFull`](ErrorKind::QueueFull) when the program holds every buffer.
     #[doc(alias = "ibv_post_send")]
@@ -231,7 +184,7 @@ impl Connection {
     /// # Errors
     ///
     /// [`WorkFailed`](ErrorKind::WorkFailed) with the status of a receive that failed, such as for a message longer than
-    /// [`message_size`](Options::message_size), or of an earlier send that did; [`DeviceRemoved`](ErrorKind::DeviceRemoved);
+    /// [`message_size`](crate::Options::message_size), or of an earlier send that did; [`DeviceRemoved`](ErrorKind::DeviceRemoved);
     /// [`QueueFull`](ErrorKind::QueueFull) when the program holds every buffer.
     #[doc(alias = "ibv_poll_cq")]
     pub fn recv(&mut self) -> Result<Option<Buf>> {

@@ -1,7 +1,8 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 
-use super::connection::{Connection, Prepared};
+use super::connection::Connection;
 use super::options::Options;
+use super::prepared::Prepared;
 use super::steps;
 use crate::cm::{CmId, EventChannel, EventKind};
 use crate::error::Result;
@@ -92,6 +93,22 @@ impl Connector {
             _ => None,
         })
         .map_err(locate)?;
-        Ok(prepared.into_connection(id, channel, answer.private_data().into()))
+        Ok(Connection::new(
+            prepared,
+            id,
+            channel,
+            answer.private_data().into(),
+        ))
+    }
+}
+
+impl Connection {
+    /// Connects to `addr` with the default options; see [`Connector`] for others.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Connector::connect`].
+    pub fn connect(addr: impl ToSocketAddrs) -> Result<Self> {
+        Connector::new().connect(addr)
     }
 }

@@ -4,6 +4,7 @@ mod connection;
 mod connector;
 mod listener;
 mod options;
+mod prepared;
 mod request;
 mod steps;
 

@@ -1,7 +1,8 @@
 use std::net::SocketAddr;
 
-use super::connection::{Connection, Prepared};
+use super::connection::Connection;
 use super::options::Options;
+use super::prepared::Prepared;
 use super::steps;
 use crate::cm::{ConnRequest, EventChannel, EventKind, Offer};
 use crate::error::{Error, Result};
@@ -84,7 +85,7 @@ impl Request {
             matches!(kind, EventKind::Established(_)).then_some(())
         })
         .map_err(|error| error.at(id.local_addr(), peer))?;
-        Ok(prepared.into_connection(id, channel, Box::default()))
+        Ok(Connection::new(prepared, id, channel, Box::default()))
     }
 
     /// Rejects the peer, with `private_data` as the reason that its program can read: at most 148 bytes (255 over iWARP).

@@ -5,8 +5,8 @@ use rdma_sys::{ibv_wc, ibv_wc_opcode};
 
 use super::pool::Buf;
 use super::ring::Taken;
-use super::status::Status;
 use crate::error::{Cause, Error, Result};
+use crate::status::Status;
 
 /// What a work request did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -7,8 +7,6 @@ use std::sync::{Arc, Weak};
 
 use rdma_sys::{ibv_context, ibv_device_attr, ibv_port_attr, ibv_transport_type};
 
-use super::cq::CompletionQueue;
-use super::pd::ProtectionDomain;
 use crate::error::{Error, Result, errno_of_verbs};
 
 /// An open RDMA device (`ibv_context`), shared by everything made on it.
@@ -101,42 +99,6 @@ impl Context {
         let returned = unsafe { rdma_sys::ibv_query_port(self.as_raw(), port, &raw mut attr) };
         errno_of_verbs(returned).map_err(|errno| Error::os("ibv_query_port", errno))?;
         Ok(u32::from(attr.link_layer) == rdma_sys::IBV_LINK_LAYER_INFINIBAND)
-    }
-
-    /// Makes a protection domain, inside which memory and queue pairs belong together.
-    ///
-    /// Calls `ibv_alloc_pd` ([man 3](https://man7.org/linux/man-pages/man3/ibv_alloc_pd.3.html)). Blocks: no.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM` when the device or the kernel has no room for another one.
-    #[doc(alias = "ibv_alloc_pd")]
-    pub fn alloc_pd(&self) -> Result<ProtectionDomain> {
-        ProtectionDomain::new(self)
-    }
-
-    /// Makes a completion queue with room for at least `cqe` completions, to be polled.
-    ///
-    /// Calls `ibv_create_cq` ([man 3](https://man7.org/linux/man-pages/man3/ibv_create_cq.3.html)). Blocks: no.
-    ///
-    /// # Errors
-    ///
-    /// [`TooLarge`](crate::ErrorKind::TooLarge) above the device's `max_cqe`; `ENOMEM` when there is no room.
-    #[doc(alias = "ibv_create_cq")]
-    pub fn create_cq(&self, cqe: u32) -> Result<CompletionQueue> {
-        CompletionQueue::new(self, cqe, false)
-    }
-
-    /// Makes a completion queue that can also be waited on: [`CompletionQueue::wait`].
-    ///
-    /// Calls `ibv_create_comp_channel` and `ibv_create_cq`. Blocks: no.
-    ///
-    /// # Errors
-    ///
-    /// As for [`create_cq`](Self::create_cq), and `EMFILE` when the process has no file descriptor left.
-    #[doc(alias = "ibv_create_comp_channel")]
-    pub fn create_cq_with_channel(&self, cqe: u32) -> Result<CompletionQueue> {
-        CompletionQueue::new(self, cqe, true)
     }
 
     /// The raw device. It belongs to librdmacm: it must not be closed.

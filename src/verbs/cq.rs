@@ -58,8 +58,34 @@ unsafe impl Sync for Inner {}
 // SAFETY: the batch is plain data: the pointers in `ibv_wc` are none.
 unsafe impl Send for CompletionQueue {}
 
+impl Context {
+    /// Makes a completion queue with room for at least `cqe` completions, to be polled.
+    ///
+    /// Calls `ibv_create_cq` ([man 3](https://man7.org/linux/man-pages/man3/ibv_create_cq.3.html)). Blocks: no.
+    ///
+    /// # Errors
+    ///
+    /// [`TooLarge`](crate::ErrorKind::TooLarge) above the device's `max_cqe`; `ENOMEM` when there is no room.
+    #[doc(alias = "ibv_create_cq")]
+    pub fn create_cq(&self, cqe: u32) -> Result<CompletionQueue> {
+        CompletionQueue::new(self, cqe, false)
+    }
+
+    /// Makes a completion queue that can also be waited on: [`CompletionQueue::wait`].
+    ///
+    /// Calls `ibv_create_comp_channel` and `ibv_create_cq`. Blocks: no.
+    ///
+    /// # Errors
+    ///
+    /// As for [`create_cq`](Self::create_cq), and `EMFILE` when the process has no file descriptor left.
+    #[doc(alias = "ibv_create_comp_channel")]
+    pub fn create_cq_with_channel(&self, cqe: u32) -> Result<CompletionQueue> {
+        CompletionQueue::new(self, cqe, true)
+    }
+}
+
 impl CompletionQueue {
-    pub(super) fn new(context: &Context, cqe: u32, with_channel: bool) -> Result<Self> {
+    fn new(context: &Context, cqe: u32, with_channel: bool) -> Result<Self> {
         const OP: &str = "ibv_create_cq";
         let limit = context.limits().max_cqe();
         if cqe > limit {

@@ -18,6 +18,7 @@
 //! **Who ends a queue pair.** Its maker: [`QpOwner`] takes the locks that the end needs, which the connection manager knows.
 
 mod address;
+mod attached;
 mod comp_channel;
 mod completion;
 mod context;
@@ -26,10 +27,10 @@ mod mailbox;
 mod pd;
 mod pool;
 mod qp;
+mod qp_inner;
 mod queue;
 mod ring;
 mod rnr_timer;
-mod status;
 
 pub use self::address::AddressVector;
 pub use self::completion::{Completion, Foreign, Op, Received, Sent};
@@ -38,7 +39,7 @@ pub use self::context::{Context, DeviceLimits};
 pub use self::cq::{CompletionQueue, CqHandle};
 pub use self::pd::ProtectionDomain;
 pub use self::pool::{Buf, Pool};
-pub(crate) use self::qp::{QpOwner, error_state, new_on};
 pub use self::qp::{QueuePair, QueuePairInit};
+pub(crate) use self::qp::{error_state, new_on};
+pub(crate) use self::qp_inner::QpOwner;
 pub use self::queue::{ReceiveQueue, Refused, SendQueue};
-pub use self::status::Status;

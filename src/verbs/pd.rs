@@ -7,7 +7,6 @@ use std::sync::Arc;
 use rdma_sys::ibv_pd;
 
 use super::context::Context;
-use super::pool::Pool;
 use crate::error::{Error, Result, errno_of_verbs, pointer_of};
 
 /// A protection domain (`ibv_pd`): memory and queue pairs of one domain may be used together.
@@ -31,8 +30,22 @@ unsafe impl Send for Inner {}
 // SAFETY: as for `Send`; nothing is written through `&Inner`.
 unsafe impl Sync for Inner {}
 
+impl Context {
+    /// Makes a protection domain, inside which memory and queue pairs belong together.
+    ///
+    /// Calls `ibv_alloc_pd` ([man 3](https://man7.org/linux/man-pages/man3/ibv_alloc_pd.3.html)). Blocks: no.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` when the device or the kernel has no room for another one.
+    #[doc(alias = "ibv_alloc_pd")]
+    pub fn alloc_pd(&self) -> Result<ProtectionDomain> {
+        ProtectionDomain::new(self)
+    }
+}
+
 impl ProtectionDomain {
-    pub(super) fn new(context: &Context) -> Result<Self> {
+    fn new(context: &Context) -> Result<Self> {
         // SAFETY: `ibv_alloc_pd` wants an open device, which a `Context` is.
         let raw = unsafe { rdma_sys::ibv_alloc_pd(context.as_raw()) };
         let raw = pointer_of(raw).map_err(|errno| Error::os("ibv_alloc_pd", errno))?;
@@ -49,21 +62,6 @@ impl ProtectionDomain {
     #[must_use]
     pub fn context(&self) -> &Context {
         &self.inner.context
-    }
-
-    /// Registers memory for `count` buffers of `size` bytes each, for sends and receives.
-    ///
-    /// Calls `ibv_reg_mr` ([man 3](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)) once, with local write access
-    /// and no remote access. The memory is zeroed. Blocks: no.
-    ///
-    /// # Errors
-    ///
-    /// [`TooLarge`](crate::ErrorKind::TooLarge) when `count` times `size` is above the device's `max_mr_size` or `size`
-    /// does not fit a work request; [`InvalidInput`](crate::ErrorKind::InvalidInput) when either is 0; `ENOMEM` above the
-    /// limit of locked memory.
-    #[doc(alias = "ibv_reg_mr")]
-    pub fn pool(&self, count: usize, size: usize) -> Result<Pool> {
-        Pool::new(self, count, size)
     }
 
     /// The raw domain, valid while this handle is.

@@ -55,8 +55,25 @@ unsafe impl Send for Inner {}
 // SAFETY: as for `Send`: through `&Inner` only the mutex, numbers that never change and addresses are read.
 unsafe impl Sync for Inner {}
 
+impl ProtectionDomain {
+    /// Registers memory for `count` buffers of `size` bytes each, for sends and receives.
+    ///
+    /// Calls `ibv_reg_mr` ([man 3](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)) once, with local write access
+    /// and no remote access. The memory is zeroed. Blocks: no.
+    ///
+    /// # Errors
+    ///
+    /// [`TooLarge`](crate::ErrorKind::TooLarge) when `count` times `size` is above the device's `max_mr_size` or `size`
+    /// does not fit a work request; [`InvalidInput`](crate::ErrorKind::InvalidInput) when either is 0; `ENOMEM` above the
+    /// limit of locked memory.
+    #[doc(alias = "ibv_reg_mr")]
+    pub fn pool(&self, count: usize, size: usize) -> Result<Pool> {
+        Pool::new(self, count, size)
+    }
+}
+
 impl Pool {
-    pub(super) fn new(pd: &ProtectionDomain, count: usize, size: usize) -> Result<Self> {
+    fn new(pd: &ProtectionDomain, count: usize, size: usize) -> Result<Self> {
         const OP: &str = "ibv_reg_mr";
         if count == 0 || size == 0 {
             return Err(Error::plain(

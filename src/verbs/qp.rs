@@ -1,17 +1,16 @@
 #![expect(unsafe_code, reason = "owns a pointer to an ibv_qp")]
 
-use std::fmt;
-use std::mem;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rdma_sys::{ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state, ibv_qp_type};
 
+use super::attached::Attached;
 use super::cq::CqHandle;
 use super::pd::ProtectionDomain;
+use super::qp_inner::{QpInner, QpOwner};
 use super::queue::{ReceiveQueue, SendQueue};
-use super::ring::Ring;
 use super::rnr_timer::rnr_timer_code;
 use crate::error::{Error, ErrorKind, Result, errno_of_verbs};
 
@@ -35,40 +34,6 @@ pub struct QueuePairInit {
     max_send_wr: u32,
     max_recv_wr: u32,
 }
-
-/// Who made a queue pair, and so knows which locks its end must take.
-pub(crate) trait QpOwner: Send + Sync {
-    /// Changes attributes of the queue pair; returns what `ibv_modify_qp` did.
-    fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32;
-
-    /// Destroys the queue pair; returns what `ibv_destroy_qp` did. Called once.
-    fn destroy(&self, qp: NonNull<ibv_qp>) -> i32;
-}
-
-/// # Invariants
-///
-/// `raw` is a queue pair in `pd` that completes to `send_cq` and `recv_cq`, and only `owner` destroys it, once, when this is
-/// dropped. Whatever is posted to it sits in `send_ring` and `recv_ring`.
-pub(super) struct QpInner {
-    raw: NonNull<ibv_qp>,
-    owner: Option<Box<dyn QpOwner>>,
-    send: Attached,
-    recv: Attached,
-    pd: ProtectionDomain,
-}
-
-/// A ring and the completion queue that it is attached to.
-struct Attached {
-    ring: Arc<Ring>,
-    index: u32,
-    cq: CqHandle,
-}
-
-// SAFETY: the pointer is only handed to libibverbs and to the provider, which take the queue pair's locks, and to the owner,
-// which takes those that its end needs.
-unsafe impl Send for QpInner {}
-// SAFETY: as for `Send`; nothing is written through `&QpInner`.
-unsafe impl Sync for QpInner {}
 
 impl QueuePairInit {
     /// Depths of 16 for each queue, both completing to `cq`.
@@ -156,24 +121,8 @@ pub(crate) unsafe fn new_on(
     create: impl FnOnce(&mut ibv_qp_init_attr) -> Result<NonNull<ibv_qp>>,
 ) -> Result<QueuePair> {
     init.check(op, pd)?;
-    let (send_index, send_producer) = init.send_cq.mailbox().attach(init.max_send_wr)?;
-    let send = Attached {
-        ring: Arc::clone(send_producer.ring()),
-        index: send_index,
-        cq: init.send_cq.clone(),
-    };
-    let (recv_index, recv_producer) = match init.recv_cq.mailbox().attach(init.max_recv_wr) {
-        Ok(attached) => attached,
-        Err(error) => {
-            send.retire();
-            return Err(error);
-        }
-    };
-    let recv = Attached {
-        ring: Arc::clone(recv_producer.ring()),
-        index: recv_index,
-        cq: init.recv_cq.clone(),
-    };
+    let (send, send_producer) = Attached::new(&init.send_cq, init.max_send_wr)?;
+    let (recv, recv_producer) = Attached::new(&init.recv_cq, init.max_recv_wr)?;
     let mut attr = ibv_qp_init_attr {
         send_cq: init.send_cq.as_raw(),
         recv_cq: init.recv_cq.as_raw(),
@@ -187,14 +136,7 @@ pub(crate) unsafe fn new_on(
         qp_type: ibv_qp_type::IBV_QPT_RC,
         ..ibv_qp_init_attr::default()
     };
-    let raw = match create(&mut attr) {
-        Ok(raw) => raw,
-        Err(error) => {
-            send.retire();
-            recv.retire();
-            return Err(error);
-        }
-    };
+    let raw = create(&mut attr)?;
     // INVARIANT: the caller vouches for what `create` made; the rings were attached to its two queues above.
     let inner = Arc::new(QpInner {
         raw,
@@ -300,57 +242,5 @@ impl QueuePair {
 
     fn inner(&self) -> &QpInner {
         self.recv.inner()
-    }
-}
-
-impl QpInner {
-    pub(super) fn as_raw(&self) -> *mut ibv_qp {
-        self.raw.as_ptr()
-    }
-
-    /// Destroys the queue pair, the first time.
-    fn end(&mut self) -> Result<()> {
-        let Some(owner) = self.owner.take() else {
-            return Ok(());
-        };
-        if let Err(errno) = errno_of_verbs(owner.destroy(self.raw)) {
-            // The device may still use the queue pair, and so everything that it was made of and all that is posted.
-            mem::forget(owner);
-            self.send.leak();
-            self.recv.leak();
-            mem::forget(self.pd.clone());
-            return Err(Error::os("ibv_destroy_qp", errno));
-        }
-        self.send.retire();
-        self.recv.retire();
-        Ok(())
-    }
-}
-
-impl Drop for QpInner {
-    fn drop(&mut self) {
-        // `close` is for those who want to know; a failure here has leaked what the device may hold.
-        drop(self.end());
-    }
-}
-
-impl fmt::Debug for QpInner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QueuePair")
-            .field("send", &self.send.ring)
-            .field("recv", &self.recv.ring)
-            .field("pd", &self.pd)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Attached {
-    fn retire(&self) {
-        self.cq.mailbox().retire(self.index);
-    }
-
-    fn leak(&self) {
-        mem::forget(Arc::clone(&self.ring));
-        mem::forget(self.cq.clone());
     }
 }

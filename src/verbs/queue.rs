@@ -8,7 +8,7 @@ use rdma_sys::{ibv_recv_wr, ibv_send_wr, ibv_wr_opcode};
 
 use super::completion::Op;
 use super::pool::Buf;
-use super::qp::QpInner;
+use super::qp_inner::QpInner;
 use super::ring::Producer;
 use crate::error::{Error, ErrorKind, Result, errno_of_verbs};
 

@@ -8,7 +8,7 @@ pub struct Rejection {
 }
 
 impl Rejection {
-    pub(super) fn new(reason: RejectReason, private_data: Box<[u8]>) -> Self {
+    pub(crate) fn new(reason: RejectReason, private_data: Box<[u8]>) -> Self {
         Self {
             reason,
             private_data,
@@ -50,7 +50,7 @@ impl RejectReason {
     /// The program at the other end said no.
     pub const CONSUMER_DEFINED: Self = Self(28);
 
-    pub(super) const fn new(status: i32) -> Self {
+    pub(crate) const fn new(status: i32) -> Self {
         Self(status)
     }
 
