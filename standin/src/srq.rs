@@ -1,0 +1,116 @@
+#![expect(unsafe_code, reason = "exports C symbols")]
+
+use std::collections::VecDeque;
+use std::ffi::c_int;
+
+use crate::arg;
+use crate::c::{
+    ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex, rdma_cm_id,
+};
+use crate::call::Errno;
+use crate::doom::doom;
+use crate::poison::{Obj, zeroed};
+use crate::qp::Receive;
+use crate::world::{World, world};
+
+/// A shared receive queue.
+pub(crate) struct Srq {
+    pub(crate) c: Obj<ibv_srq>,
+    pub(crate) pd: usize,
+    pub(crate) queue: VecDeque<Receive>,
+    pub(crate) attr: ibv_srq_attr,
+    pub(crate) users: u32,
+}
+
+impl World {
+    fn create_srq(&mut self, pd: *mut ibv_pd, attr: ibv_srq_attr) -> Result<*mut ibv_srq, Errno> {
+        let found = self.pd_mut(pd.addr());
+        found.users += 1;
+        let context = found.c.look(|c| c.context);
+        let mut c: ibv_srq = zeroed();
+        c.context = context;
+        c.pd = pd;
+        let c = Obj::new(c);
+        let raw = c.raw();
+        let srq = Srq {
+            c,
+            pd: pd.addr(),
+            queue: VecDeque::new(),
+            attr,
+            users: 0,
+        };
+        self.srqs.insert(raw.addr(), srq);
+        Ok(raw)
+    }
+
+    fn destroy_srq(&mut self, address: usize) -> Result<(), Errno> {
+        if self.srq(address).users > 0 {
+            return Err(libc::EBUSY);
+        }
+        if let Some(srq) = self.srqs.remove(address) {
+            self.pd_mut(srq.pd).users -= 1;
+            self.bury("shared receive queue", srq.c);
+        }
+        Ok(())
+    }
+}
+
+export! { pointer:
+    fn ibv_create_srq(pd: *mut ibv_pd, srq_init_attr: *mut ibv_srq_init_attr) -> *mut ibv_srq {
+        let init = arg::read("the attributes", srq_init_attr.cast_const());
+        world().create_srq(pd, init.attr)
+    }
+}
+
+export! { verbs:
+    fn ibv_modify_srq(srq: *mut ibv_srq, srq_attr: *mut ibv_srq_attr, srq_attr_mask: c_int) -> c_int {
+        let attr = arg::read("the attributes", srq_attr.cast_const());
+        let mut world = world();
+        let found = world.srq_mut(srq.addr());
+        if srq_attr_mask & 2 != 0 {
+            found.attr.srq_limit = attr.srq_limit;
+        }
+        Ok(())
+    }
+
+    fn ibv_query_srq(srq: *mut ibv_srq, srq_attr: *mut ibv_srq_attr) -> c_int {
+        arg::write("the attributes", srq_attr, world().srq(srq.addr()).attr);
+        Ok(())
+    }
+
+    fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
+        world().destroy_srq(srq.addr())
+    }
+}
+
+export! { rdma:
+    fn rdma_create_srq(id: *mut rdma_cm_id, pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> c_int {
+        let init = arg::read("the attributes", attr.cast_const());
+        let mut world = world();
+        let own = world.id(id.addr()).c.look(|c| c.pd);
+        let raw = world.create_srq(if pd.is_null() { own } else { pd }, init.attr)?;
+        world.id(id.addr()).c.edit(|c| c.srq = raw);
+        Ok(())
+    }
+
+    fn rdma_create_srq_ex(id: *mut rdma_cm_id, attr: *mut ibv_srq_init_attr_ex) -> c_int {
+        let init = arg::read("the attributes", attr.cast_const());
+        let mut world = world();
+        let own = world.id(id.addr()).c.look(|c| c.pd);
+        let raw = world.create_srq(if init.pd.is_null() { own } else { init.pd }, init.attr)?;
+        world.id(id.addr()).c.edit(|c| c.srq = raw);
+        Ok(())
+    }
+}
+
+export! { plain:
+    fn rdma_destroy_srq(id: *mut rdma_cm_id) {
+        let mut world = world();
+        let srq = world.id(id.addr()).c.look(|c| c.srq.addr());
+        if srq == 0 {
+            doom!("there is no shared receive queue on the id: would follow a null pointer");
+        }
+        let _ = world.destroy_srq(srq);
+        world.id(id.addr()).c.edit(|c| c.srq = std::ptr::null_mut());
+    }
+}

@@ -1,0 +1,34 @@
+#![expect(unsafe_code, reason = "reads the unions of a work request")]
+
+use crate::c::ibv_send_wr;
+
+/// The queue pair that a datagram is for.
+pub(crate) fn remote_of(wr: &ibv_send_wr) -> u32 {
+    // SAFETY: every member is plain data; the request's opcode and queue pair say which was written.
+    unsafe { wr.wr.ud.remote_qpn }
+}
+
+/// The immediate value.
+pub(crate) fn imm_of(wr: &ibv_send_wr) -> u32 {
+    // SAFETY: as above.
+    unsafe { wr.__bindgen_anon_1.imm_data }
+}
+
+/// Address and key of a read or write.
+pub(crate) fn memory_of(wr: &ibv_send_wr) -> (u64, u32) {
+    // SAFETY: as above.
+    let rdma = unsafe { wr.wr.rdma };
+    (rdma.remote_addr, rdma.rkey)
+}
+
+/// Address, key and the two values of an atomic.
+pub(crate) fn atomic_of(wr: &ibv_send_wr) -> (u64, u32, u64, u64) {
+    // SAFETY: as above.
+    let atomic = unsafe { wr.wr.atomic };
+    (
+        atomic.remote_addr,
+        atomic.rkey,
+        atomic.compare_add,
+        atomic.swap,
+    )
+}

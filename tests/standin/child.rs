@@ -1,0 +1,39 @@
+//! Tests whose process must end: they run once more, in a child.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+
+const CASE: &str = "STANDIN_CASE";
+
+/// The case that this process is to run, if it is a child.
+pub(crate) fn in_child() -> Option<String> {
+    std::env::var(CASE).ok()
+}
+
+/// Runs the test `name` of this program in a child, which must be ended by the stand-in with a line that contains `line`.
+pub(crate) fn must_die(name: &str, case: &str, line: &str) {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            name,
+            "--ignored",
+            "--nocapture",
+            "--test-threads=1",
+        ])
+        .env(CASE, case)
+        .env("RUST_BACKTRACE", "0")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(
+        output.status.signal(),
+        Some(libc::SIGABRT),
+        "{case}: the child ended with {}; it said: {said}",
+        output.status
+    );
+    assert!(
+        said.lines()
+            .any(|said| said.starts_with("standin: ") && said.contains(line)),
+        "{case}: the child said {said}, not: {line}"
+    );
+}
