@@ -123,7 +123,7 @@ impl<'a> ConnParam<'a> {
         };
         let initiator_depth =
             limits.depth("initiator_depth", self.initiator_depth, limit, advice)?;
-        Ok(rdma_conn_param {
+        let param = rdma_conn_param {
             private_data: self.private_data.as_ptr().cast(),
             private_data_len,
             responder_resources,
@@ -133,7 +133,9 @@ impl<'a> ConnParam<'a> {
             rnr_retry_count: self.rnr_retry.0,
             srq: 0,
             qp_num: 0,
-        })
+        };
+        limits.check_library(&param)?;
+        Ok(param)
     }
 }
 
@@ -211,7 +213,7 @@ impl Negotiated {
     ) -> Self {
         let depth = |asked: Option<u8>, offered: u8, limit: u32| match asked {
             Some(asked) if asked != AS_MANY_AS_POSSIBLE => asked,
-            _ => u8::try_from(limit).map_or(offered, |limit| offered.min(limit)),
+            _ => offered.min(librarys(limit)),
         };
         Self {
             responder_resources: depth(
@@ -226,6 +228,11 @@ impl Negotiated {
             ),
         }
     }
+}
+
+/// A device's limit as librdmacm keeps it: in 8 bits, whatever is lost.
+fn librarys(limit: u32) -> u8 {
+    limit.to_le_bytes()[0]
 }
 
 /// Which message private data goes into, and so how much of it fits.
@@ -294,6 +301,36 @@ impl Limits<'_> {
                 self.depth(field, Some(offered.into()), limit, advice)?;
             }
         }
+        self.check_library(offer)
+    }
+
+    /// That librdmacm takes depths which the device can do: it keeps the device's limits in 8 bits, whatever is lost.
+    fn check_library(&self, param: &rdma_conn_param) -> Result<()> {
+        let device = self.context.limits();
+        for (field, depth, limit) in [
+            (
+                "responder_resources",
+                param.responder_resources,
+                device.max_qp_rd_atom(),
+            ),
+            (
+                "initiator_depth",
+                param.initiator_depth,
+                device.max_qp_init_rd_atom(),
+            ),
+        ] {
+            let kept = librarys(limit);
+            if depth != AS_MANY_AS_POSSIBLE && depth > kept {
+                let advice = "the device can do more, but librdmacm keeps its limit in 8 bits";
+                return Err(Error::too_large(
+                    self.op,
+                    field,
+                    depth.into(),
+                    kept.into(),
+                    advice,
+                ));
+            }
+        }
         Ok(())
     }
 
@@ -355,6 +392,20 @@ mod tests {
                 let text = format!("private_data_len is {above}, the limit is {limit};");
                 assert!(error.to_string().contains(&text), "{error}");
             }
+        }
+    }
+
+    #[test]
+    fn a_limit_above_255_is_what_librdmacm_makes_of_it() {
+        for (limit, kept) in [
+            (0, 0),
+            (128, 128),
+            (255, 255),
+            (256, 0),
+            (300, 44),
+            (0x3fff, 255),
+        ] {
+            assert_eq!(librarys(limit), kept, "{limit}");
         }
     }
 
