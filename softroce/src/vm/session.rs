@@ -36,7 +36,7 @@ enum Event {
     Ended(i32),
     Failed(i32, String),
     Gone,
-    OutputLost,
+    OutputLost(io::Error),
     Signal(i32),
 }
 
@@ -134,7 +134,11 @@ impl<'a> Session<'a> {
                     drop(state.raw.take());
                     return Err(console.explain(child.status(), self.alive));
                 }
-                Some(Event::OutputLost) => {
+                Some(Event::OutputLost(error)) => {
+                    // A reader that has had enough is nothing to talk about.
+                    if error.kind() != io::ErrorKind::BrokenPipe {
+                        eprintln!("softroce: cannot write the command's output: {error}");
+                    }
                     orders.send(Kind::Signal, SIGPIPE.to_le_bytes().to_vec());
                     state.asked = state.asked.or(Some((SIGPIPE, Instant::now() + GRACE)));
                 }
@@ -233,11 +237,16 @@ fn listen(
             Kind::Hello => Event::Hello,
             Kind::Ready => Event::Ready,
             Kind::Stdout | Kind::Stderr => {
-                if lost || write_out(&mut lock(outputs), kind, &payload).is_ok() {
+                if lost {
                     continue;
                 }
-                lost = true;
-                Event::OutputLost
+                match write_out(&mut lock(outputs), kind, &payload) {
+                    Ok(()) => continue,
+                    Err(error) => {
+                        lost = true;
+                        Event::OutputLost(error)
+                    }
+                }
             }
             Kind::Credit => {
                 input.credit(
