@@ -1,7 +1,7 @@
 //! What the stand-in and the tests that steer it agree on. The tests include this file.
 
 /// Changes when anything here does.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// The kinds of objects whose number is counted, in the order of `standin_live`.
 pub(crate) const KINDS: [&str; 10] = [
@@ -41,7 +41,8 @@ pub(crate) struct Planned {
     /// The number of the event; -1 for none.
     pub(crate) event: i64,
     pub(crate) status: i32,
-    /// Not 0: handed out as it is, without what the library does when it reads such an event.
+    /// Not 0: handed out as it is, without what the library does when it reads such an event. 2: and with garbage in its
+    /// union.
     pub(crate) raw: i32,
     pub(crate) responder_resources: u8,
     pub(crate) initiator_depth: u8,

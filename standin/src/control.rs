@@ -32,6 +32,7 @@ fn answer(planned: *const Planned) -> Answer {
         event: u32::try_from(planned.event).ok(),
         status: planned.status,
         raw: planned.raw != 0,
+        garbage: planned.raw == 2,
         responder_resources: planned.responder_resources,
         initiator_depth: planned.initiator_depth,
         private_data: arg::bytes(planned.private_data, planned.private_data_len),

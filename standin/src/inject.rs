@@ -19,6 +19,7 @@ pub(crate) struct Answer {
     pub(crate) event: Option<u32>,
     pub(crate) status: i32,
     pub(crate) raw: bool,
+    pub(crate) garbage: bool,
     pub(crate) responder_resources: u8,
     pub(crate) initiator_depth: u8,
     pub(crate) private_data: Vec<u8>,

@@ -46,6 +46,8 @@ pub(crate) struct Queued {
     pub(crate) group: Option<u64>,
     /// Handed out as it is.
     pub(crate) raw: bool,
+    /// With garbage in its union.
+    pub(crate) garbage: bool,
 }
 
 impl Queued {
@@ -58,6 +60,7 @@ impl Queued {
             child: None,
             group: None,
             raw: false,
+            garbage: false,
         }
     }
 
@@ -82,6 +85,7 @@ impl Queued {
         let event = crate::c::rdma_cm_event_type(answer.event?);
         let mut queued = Self::new(id, event, answer.status).with(param);
         queued.raw = answer.raw;
+        queued.garbage = answer.garbage;
         Some(queued)
     }
 }

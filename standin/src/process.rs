@@ -217,6 +217,21 @@ fn conn_param(param: &Param, data: *const u8) -> rdma_conn_param {
     }
 }
 
+/// Parameters that nobody may look at: who does ends with a signal.
+fn garbage() -> rdma_conn_param {
+    rdma_conn_param {
+        private_data: std::ptr::without_provenance(0x77),
+        private_data_len: 200,
+        responder_resources: 0x77,
+        initiator_depth: 0x77,
+        flow_control: 0x77,
+        retry_count: 0x77,
+        rnr_retry_count: 0x77,
+        srq: 0x77,
+        qp_num: 0x7777_7777,
+    }
+}
+
 /// Makes the structure that the program gets.
 fn hand_out(
     world: &mut World,
@@ -268,6 +283,9 @@ fn hand_out(
             }
         }
     });
+    if queued.garbage {
+        whole.edit(|whole| whole.event.param.conn = garbage());
+    }
     let raw = whole.raw().cast::<rdma_cm_event>();
     let event = Event {
         c: whole,

@@ -1,6 +1,7 @@
 #![expect(unsafe_code, reason = "keeps pointers behind a lock")]
 //! Everything that lives, behind one lock.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -56,15 +57,19 @@ pub(crate) type Guard = MutexGuard<'static, World>;
 
 static WORLD: LazyLock<Mutex<World>> = LazyLock::new(|| Mutex::new(World::new()));
 static CHANGED: Condvar = Condvar::new();
+/// How many threads wait for a change: with none, nobody is woken, which would take a system call.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
 
 /// Locks the world.
 pub(crate) fn world() -> Guard {
     WORLD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Wakes everybody who waits for a change.
+/// Wakes everybody who waits for a change. The caller has the world locked.
 pub(crate) fn changed() {
-    CHANGED.notify_all();
+    if WAITING.load(Ordering::SeqCst) > 0 {
+        CHANGED.notify_all();
+    }
 }
 
 /// Waits for a change; ends the process when it does not come for as long as the world is patient.
@@ -73,15 +78,21 @@ pub(crate) fn wait(world: Guard, since: Instant, complaint: impl FnOnce() -> Str
     if left.is_zero() {
         doom!("would wait for ever: {}", complaint());
     }
-    CHANGED
+    WAITING.fetch_add(1, Ordering::SeqCst);
+    let world = CHANGED
         .wait_timeout(world, left)
         .unwrap_or_else(PoisonError::into_inner)
-        .0
+        .0;
+    WAITING.fetch_sub(1, Ordering::SeqCst);
+    world
 }
 
 /// Waits for a change, for ever.
 pub(crate) fn wait_for_ever(world: Guard) -> Guard {
-    CHANGED.wait(world).unwrap_or_else(PoisonError::into_inner)
+    WAITING.fetch_add(1, Ordering::SeqCst);
+    let world = CHANGED.wait(world).unwrap_or_else(PoisonError::into_inner);
+    WAITING.fetch_sub(1, Ordering::SeqCst);
+    world
 }
 
 impl World {

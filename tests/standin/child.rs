@@ -1,7 +1,7 @@
 //! Tests whose process must end: they run once more, in a child.
 
 use std::os::unix::process::ExitStatusExt;
-use std::process::Command;
+use std::process::{Command, Output};
 
 const CASE: &str = "STANDIN_CASE";
 
@@ -10,9 +10,8 @@ pub(crate) fn in_child() -> Option<String> {
     std::env::var(CASE).ok()
 }
 
-/// Runs the test `name` of this program in a child, which must be ended by the stand-in with a line that contains `line`.
-pub(crate) fn must_die(name: &str, case: &str, line: &str) {
-    let output = Command::new(std::env::current_exe().unwrap())
+fn child(name: &str, case: &str) -> Output {
+    Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",
             name,
@@ -23,7 +22,27 @@ pub(crate) fn must_die(name: &str, case: &str, line: &str) {
         .env(CASE, case)
         .env("RUST_BACKTRACE", "0")
         .output()
-        .unwrap();
+        .unwrap()
+}
+
+/// Runs the test `name` of this program in a child, since it leaves something behind on purpose. Gives true in the child.
+pub(crate) fn is_child_of(name: &str) -> bool {
+    if in_child().is_some() {
+        return true;
+    }
+    let output = child(name, name);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "the child ended with {}; it said: {said}",
+        output.status
+    );
+    false
+}
+
+/// Runs the test `name` of this program in a child, which must be ended by the stand-in with a line that contains `line`.
+pub(crate) fn must_die(name: &str, case: &str, line: &str) {
+    let output = child(name, case);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(
         output.status.signal(),

@@ -17,13 +17,14 @@ use std::time::{Duration, Instant};
 use abi::{DevicePlan, Entry, KINDS, Planned, VERSION};
 
 #[allow(unused_imports, reason = "every test program uses a part of this")]
-pub(crate) use self::child::{in_child, must_die};
+pub(crate) use self::child::{in_child, is_child_of, must_die};
 #[allow(unused_imports, reason = "every test program uses a part of this")]
 pub(crate) use self::ends::{Client, Server, addr, next_event, small_qp};
 
 /// The stand-in, for one test at a time.
 pub(crate) struct Standin {
-    _alone: MutexGuard<'static, ()>,
+    /// `None` inside a child, whose test has the turn already.
+    _alone: Option<MutexGuard<'static, ()>>,
 }
 
 /// One recorded call.
@@ -45,6 +46,8 @@ pub(crate) struct Plan {
     pub(crate) status: i32,
     /// Handed out without what the library does with such an event.
     pub(crate) raw: bool,
+    /// The same, with garbage in the union.
+    pub(crate) garbage: bool,
     pub(crate) depths: (u8, u8),
     pub(crate) private_data: Vec<u8>,
 }
@@ -103,7 +106,14 @@ impl Standin {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         assert_eq!(call!(standin_version(): fn() -> u32), VERSION);
         call!(standin_reset(): fn());
-        Self { _alone: alone }
+        Self {
+            _alone: Some(alone),
+        }
+    }
+
+    /// For the inside of a child's test, which has its turn: steers without waiting for one.
+    pub(crate) fn of_child() -> Self {
+        Self { _alone: None }
     }
 
     /// Lets the next call of a function fail.
@@ -223,6 +233,11 @@ impl Standin {
             );
             thread::sleep(Duration::from_millis(1));
         }
+        self.check();
+    }
+
+    /// Looks whether anybody has written to what is gone.
+    pub(crate) fn check(&self) {
         call!(standin_check(): fn());
     }
 
@@ -242,12 +257,31 @@ impl Standin {
     }
 }
 
+impl Plan {
+    /// An event without anything.
+    pub(crate) fn event(event: u32) -> Self {
+        Self {
+            event,
+            ..Self::default()
+        }
+    }
+
+    /// An event with a status.
+    pub(crate) fn failed(event: u32, status: i32) -> Self {
+        Self {
+            event,
+            status,
+            ..Self::default()
+        }
+    }
+}
+
 /// Waits until `done`.
 ///
 /// # Panics
 ///
 /// When that takes 10 seconds.
-pub(crate) fn until(what: &str, done: impl Fn() -> bool) {
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
         assert!(
@@ -265,7 +299,10 @@ fn planned(plan: Option<&Plan>) -> Planned {
     Planned {
         event,
         status: plan.status,
-        raw: plan.raw.into(),
+        raw: match (plan.raw, plan.garbage) {
+            (_, true) => 2,
+            (raw, false) => raw.into(),
+        },
         responder_resources: plan.depths.0,
         initiator_depth: plan.depths.1,
         private_data: plan.private_data.as_ptr(),
