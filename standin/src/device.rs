@@ -239,10 +239,24 @@ fn network(address: IpAddr) -> [u8; 8] {
     network
 }
 
-/// A list of pointers with a null at its end, as the libraries allocate them.
-fn list<T>(entries: impl Iterator<Item = *mut T>) -> *mut *mut T {
-    let list: Vec<*mut T> = entries.chain([std::ptr::null_mut()]).collect();
-    Box::leak(list.into_boxed_slice()).as_mut_ptr()
+/// A list of pointers with a null at its end, from `malloc`, as the libraries make them and programs may free them.
+fn list<T>(entries: Vec<*mut T>) -> Result<*mut *mut T, Errno> {
+    let length = (entries.len() + 1) * size_of::<*mut T>();
+    // SAFETY: `malloc` may be called with any length.
+    let list = unsafe { libc::malloc(length) }.cast::<*mut T>();
+    if list.is_null() {
+        return Err(libc::ENOMEM);
+    }
+    let ended = entries.into_iter().chain([std::ptr::null_mut()]);
+    for (place, entry) in ended.enumerate() {
+        arg::write("the list", list.wrapping_add(place), entry);
+    }
+    Ok(list)
+}
+
+fn free<T>(list: *mut *mut T) {
+    // SAFETY: a list from `malloc`, which the caller gives up.
+    unsafe { libc::free(list.cast()) };
 }
 
 fn living(world: &World) -> Vec<usize> {
@@ -262,7 +276,7 @@ export! { pointer:
         let world = world();
         let living = living(&world);
         tell(num_devices, living.len());
-        Ok(list(living.into_iter().map(|device| world.devices[device].c.raw())))
+        list(living.into_iter().map(|device| world.devices[device].c.raw()).collect())
     }
 
     fn rdma_get_devices(num_devices: *mut c_int) -> *mut *mut ibv_context {
@@ -278,7 +292,7 @@ export! { pointer:
         for device in living {
             open.push(world.hold_device(device).0);
         }
-        Ok(list(open.into_iter()))
+        list(open)
     }
 
     fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
@@ -290,8 +304,7 @@ export! { pointer:
 
 export! { plain:
     fn ibv_free_device_list(list: *mut *mut ibv_device) {
-        // The list is leaked: nobody can tell how long it is.
-        let _ = list;
+        free(list);
     }
 
     fn rdma_free_devices(list: *mut *mut ibv_context) {
@@ -306,6 +319,7 @@ export! { plain:
             world.put_device(device);
             place = place.wrapping_add(1);
         }
+        free(list);
     }
 
     fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
