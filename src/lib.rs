@@ -17,13 +17,21 @@
 //! # fn main() -> Result<(), rdmacm::Error> {
 //! let listener = rdmacm::Listener::bind("0.0.0.0:7471")?;
 //! for request in listener.incoming() {
-//!     let mut connection = request?.accept()?;
-//!     while let Some(message) = connection.recv()? {
-//!         connection.send_buf(message)?; // the very buffer that the device wrote
+//!     // One peer's failure is not the server's.
+//!     if let Err(error) = echo(request?) {
+//!         eprintln!("{error}");
 //!     }
 //! }
 //! # Ok(())
 //! # }
+//!
+//! fn echo(request: rdmacm::Request) -> Result<(), rdmacm::Error> {
+//!     let mut connection = request.accept()?;
+//!     while let Some(message) = connection.recv()? {
+//!         connection.send_buf(message)?; // the very buffer that the device wrote
+//!     }
+//!     connection.close()
+//! }
 //! ```
 //!
 //! # The life of a connection

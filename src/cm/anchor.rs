@@ -9,7 +9,7 @@ use rdma_sys::ibv_context;
 use super::channel::EventChannel;
 use super::handle::{Handle, Verbs};
 use super::id::CmId;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::{Context, WeakContext};
 
 /// The devices that this process has a [`Context`] of.
@@ -28,21 +28,33 @@ pub(super) fn context_of(handle: &Arc<Handle>) -> Result<Context> {
             "the id is new, or bound to every address",
         ));
     };
+    // Dropped after the lock: one may be the last share of a device that nobody else uses any more.
+    let mut looked_at = Vec::new();
     let mut contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
-    contexts.retain(|(_, context)| context.upgrade().is_some());
+    contexts.retain(|(open, context)| match context.upgrade() {
+        Some(context) => {
+            looked_at.push((*open, context));
+            true
+        }
+        None => false,
+    });
     // An entry that is alive keeps its device open, so an equal pointer is the same device.
-    let known = contexts.iter().find(|(open, _)| *open == verbs);
-    if let Some(context) = known.and_then(|(_, context)| context.upgrade()) {
-        return Ok(context);
+    if let Some((_, context)) = looked_at.iter().find(|(open, _)| *open == verbs) {
+        return Ok(context.clone());
     }
-    let anchor = view.local.and_then(|local| Anchor::new(local, verbs));
+    let anchor = match view.local {
+        Some(local) => Anchor::new(local, verbs)?,
+        None => None,
+    };
     let keeper: Box<dyn Send + Sync> = match anchor {
         Some(anchor) => Box::new(anchor),
+        // The address leads to another device now, or to none: the id itself must do, which lives as long as the context.
         None => Box::new(Arc::clone(handle)),
     };
     // SAFETY: `verbs` is the open device of `handle`, and of the anchor. While either is bound to it, librdmacm keeps it open.
     let context = unsafe { Context::from_raw(verbs.0, keeper) }?;
     contexts.push((verbs, context.downgrade()));
+    drop(contexts);
     Ok(context)
 }
 
@@ -55,12 +67,19 @@ struct Anchor {
 
 impl Anchor {
     /// Binds an id to `local`; `None` if that does not lead to the device `verbs`.
-    fn new(mut local: SocketAddr, verbs: Verbs) -> Option<Self> {
-        let channel = EventChannel::new().ok()?;
-        let id = CmId::new(&channel).ok()?;
+    fn new(mut local: SocketAddr, verbs: Verbs) -> Result<Option<Self>> {
+        let channel = EventChannel::new()?;
+        let id = CmId::new(&channel)?;
         local.set_port(0);
-        id.bind_addr(local).ok()?;
-        (id.handle().view().verbs == Some(verbs)).then_some(Self { _id: id, channel })
+        match id.bind_addr(local) {
+            // What there is too little of now is there later: no reason to hold up somebody's id for good.
+            Err(error) if error.kind() == ErrorKind::OutOfMemory => Err(error),
+            Err(_) => Ok(None),
+            Ok(()) => {
+                let same = id.handle().view().verbs == Some(verbs);
+                Ok(same.then_some(Self { _id: id, channel }))
+            }
+        }
     }
 }
 

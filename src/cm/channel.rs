@@ -188,6 +188,22 @@ impl EventChannel {
         }
     }
 
+    /// Has those who watch the channel look again: the kernel wakes nobody for events that came with an id from another
+    /// channel.
+    pub(super) fn look_again(&self) {
+        // SAFETY: the channel is alive, and its `fd` is set once.
+        let fd = unsafe { self.inner.raw.as_ref() }.fd;
+        // SAFETY: the descriptor stays open as long as the channel, which `self` keeps.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        // It fails for a descriptor that is not watched, and this one is.
+        let _ = epoll::modify(
+            &self.inner.watch,
+            fd,
+            epoll::EventData::new_u64(0),
+            epoll::EventFlags::IN,
+        );
+    }
+
     /// Whether both are the same channel.
     pub(super) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
@@ -277,14 +293,13 @@ impl EventChannel {
     fn read_request(&self, gate: &mut Gate, raw: NonNull<rdma_cm_event>) -> Read {
         // SAFETY: the event is not acknowledged.
         let event = unsafe { raw.as_ref() };
-        // SAFETY: the listener of a request that is not acknowledged is alive: `rdma_destroy_id` waits for the ack.
-        let listener = gate.find(unsafe { Token::of(event.listen_id) });
         let Some(child) = NonNull::new(event.id).map(RawId) else {
             // SAFETY: as in `read`: not acknowledged, and not used after this.
             unsafe { rdma_sys::rdma_ack_cm_event(raw.as_ptr()) };
             return Read::Stale;
         };
-        let Some(listener) = listener else {
+        // SAFETY: the listener of a request that is not acknowledged is alive: `rdma_destroy_id` waits for the ack.
+        let Some(listener) = gate.find(unsafe { Token::of(event.listen_id) }) else {
             // SAFETY: as above. The ack comes first: the listener's destruction may be waiting for it.
             unsafe { rdma_sys::rdma_ack_cm_event(raw.as_ptr()) };
             return Read::Orphan(child);

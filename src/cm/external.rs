@@ -5,6 +5,7 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use rdma_sys::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_state};
 
@@ -14,7 +15,7 @@ use super::param::Negotiated;
 use super::phase::Phase;
 use super::qp;
 use crate::error::{Error, Result, errno_of_rdma, errno_of_verbs, pointer_of};
-use crate::verbs::{self, ProtectionDomain, QpOwner, QueuePair, QueuePairInit};
+use crate::verbs::{self, Context, ProtectionDomain, QpOwner, QueuePair, QueuePairInit};
 
 const CREATE: &str = "ibv_create_qp";
 const ESTABLISH: &str = "rdma_establish";
@@ -54,7 +55,7 @@ impl CmId {
             // SAFETY: `ibv_create_qp` wants a domain and attributes with queues of its device: `new_on` has checked them.
             let made = unsafe { rdma_sys::ibv_create_qp(pd.as_raw(), attr) };
             let qp = pointer_of(made).map_err(|errno| Error::os(CREATE, errno))?;
-            self.step(qp, ibv_qp_state::IBV_QPS_INIT, None)
+            self.step(pd.context(), qp, ibv_qp_state::IBV_QPS_INIT, None)
                 .inspect_err(|_| {
                     // SAFETY: the queue pair was just made, and is known to nobody else. If this fails too, it is leaked.
                     let _ = unsafe { rdma_sys::ibv_destroy_qp(qp.as_ptr()) };
@@ -81,6 +82,7 @@ impl CmId {
     /// [`State`](crate::ErrorKind::State) without an answer or an external queue pair; what the device reports.
     #[doc(alias = "rdma_establish")]
     pub fn establish(&self) -> Result<()> {
+        let context = self.context()?;
         let control = self.handle().lock();
         self.expect(ESTABLISH, "an id whose peer has accepted", |phase| {
             phase == Phase::Responded
@@ -92,7 +94,7 @@ impl CmId {
                 "there is none",
             ));
         };
-        self.bring_up(qp, None)?;
+        self.bring_up(&context, qp, None)?;
         // SAFETY: `rdma_establish` wants an id without a queue pair of the library's, whose peer has accepted: the phase says
         // so, and an id with an external queue pair gets no other (`check_free`).
         let returned = unsafe { rdma_sys::rdma_establish(self.as_raw()) };
@@ -100,21 +102,28 @@ impl CmId {
         drop(control);
         result.map_err(|errno| self.error_here(ESTABLISH, errno))?;
         self.handle().phase().advance(Phase::Established);
+        self.handle().set_connected();
         Ok(())
     }
 
     /// Moves an external queue pair to RTR and RTS. `agreed` is what this side will accept with; the connecting side takes
     /// the kernel's values, which are the answer's. The id's lock is held.
-    pub(super) fn bring_up(&self, qp: NonNull<ibv_qp>, agreed: Option<Negotiated>) -> Result<()> {
+    pub(super) fn bring_up(
+        &self,
+        context: &Context,
+        qp: NonNull<ibv_qp>,
+        agreed: Option<Negotiated>,
+    ) -> Result<()> {
         // The library does this step again too: what was set when the queue pair was made may have changed since.
-        self.step(qp, ibv_qp_state::IBV_QPS_INIT, None)?;
-        self.step(qp, ibv_qp_state::IBV_QPS_RTR, agreed)?;
-        self.step(qp, ibv_qp_state::IBV_QPS_RTS, agreed)
+        self.step(context, qp, ibv_qp_state::IBV_QPS_INIT, None)?;
+        self.step(context, qp, ibv_qp_state::IBV_QPS_RTR, agreed)?;
+        self.step(context, qp, ibv_qp_state::IBV_QPS_RTS, agreed)
     }
 
     /// Moves an external queue pair to `state` with the attributes that the kernel has for this id.
     fn step(
         &self,
+        context: &Context,
         qp: NonNull<ibv_qp>,
         state: ibv_qp_state,
         agreed: Option<Negotiated>,
@@ -136,18 +145,15 @@ impl CmId {
                 _ => {}
             }
         }
-        if state == ibv_qp_state::IBV_QPS_RTR && self.on_infiniband()? {
+        if state == ibv_qp_state::IBV_QPS_RTR
+            && context.is_infiniband_port(self.handle().view().port)?
+        {
             mask &= !ROCE_ONLY;
         }
         // SAFETY: `ibv_modify_qp` wants a queue pair, which the lock that the caller holds keeps from being destroyed, and
         // attributes of which the mask names those that are set: the kernel has written both.
         let returned = unsafe { rdma_sys::ibv_modify_qp(qp.as_ptr(), &raw mut attr, mask) };
         errno_of_verbs(returned).map_err(|errno| self.error_here("ibv_modify_qp", errno))
-    }
-
-    fn on_infiniband(&self) -> Result<bool> {
-        let port = self.handle().view().port;
-        self.context()?.is_infiniband_port(port)
     }
 }
 
@@ -156,6 +162,10 @@ impl CmId {
 struct ExternalOwner(Arc<Handle>);
 
 impl QpOwner for ExternalOwner {
+    fn connected(&self) -> Arc<AtomicBool> {
+        Arc::clone(self.0.connected())
+    }
+
     fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
         let control = self.0.lock();
         let returned = modify(qp, attr, mask);

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rdma_sys::{ibv_context, ibv_qp, ibv_qp_attr, rdma_cm_id};
 
@@ -89,6 +89,8 @@ pub(super) struct Handle {
     phase: PhaseCell,
     view: Mutex<View>,
     requests: Requests,
+    /// Whether the id's queue pair may send.
+    connected: Arc<AtomicBool>,
 }
 
 /// What the id's own lock protects: the channel, and in C everything that reads `id->qp`.
@@ -146,6 +148,7 @@ impl Handle {
             phase: PhaseCell::new(phase),
             view: Mutex::new(View::default()),
             requests: Requests::default(),
+            connected: Arc::default(),
         }
     }
 
@@ -164,6 +167,15 @@ impl Handle {
 
     pub(super) fn phase(&self) -> &PhaseCell {
         &self.phase
+    }
+
+    pub(super) fn connected(&self) -> &Arc<AtomicBool> {
+        &self.connected
+    }
+
+    /// The queue pair may send from now on.
+    pub(super) fn set_connected(&self) {
+        self.connected.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn requests(&self) -> &Requests {
@@ -224,6 +236,9 @@ impl Handle {
                 self.set_negotiated(answer.negotiated());
             }
             _ => {}
+        }
+        if matches!(kind, EventKind::Established(_)) {
+            self.set_connected();
         }
         if let Some(phase) = kind.phase() {
             self.phase.advance(phase);

@@ -4,15 +4,14 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::ptr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rdma_sys::{rdma_cm_id, rdma_port_space};
 
 use super::addr::CAddr;
 use super::anchor;
 use super::channel::EventChannel;
-use super::handle::{Handle, RawId, Token, external_to_error};
-use super::param::{ConnectParam, Limits, Message, Negotiated};
+use super::handle::{Handle, RawId, Token};
+use super::param::Negotiated;
 use super::phase::Phase;
 use super::qp;
 use crate::error::{Error, ErrorKind, Result, errno_of_rdma, pointer_of};
@@ -24,7 +23,11 @@ use crate::verbs::{Context, ProtectionDomain, QueuePair, QueuePairInit};
 /// connection after connect or accept. What the calls start is reported as events on its [`EventChannel`]; each call says
 /// which event follows. Called in the wrong phase, a method is an error and not a call.
 ///
-/// Dropping it destroys the id, after its queue pair: an established connection ends, a listener stops listening.
+/// The id is destroyed when both this and its queue pair are dropped: then an established connection ends, and a listener
+/// stops listening. (With connection requests of a listener unanswered, a thread does it: its port is free soon, not at once.)
+///
+/// Over iWARP, [`connect`](Self::connect) waits in the kernel for TCP, and with it whoever needs the id meanwhile: the end of
+/// its queue pair, or the reader of an event that takes the connection down.
 pub struct CmId {
     handle: Arc<Handle>,
 }
@@ -153,167 +156,6 @@ impl CmId {
         Ok(())
     }
 
-    /// Starts to find the device and the addresses for a connection to `peer`, from `local` if one is given.
-    ///
-    /// For an id that is new or bound. What follows is [`AddrResolved`](super::EventKind::AddrResolved) or
-    /// [`AddrError`](super::EventKind::AddrError), within `timeout` (in milliseconds, rounded up).
-    ///
-    /// Calls `rdma_resolve_addr` ([man 3](https://man7.org/linux/man-pages/man3/rdma_resolve_addr.3.html)). Blocks: no.
-    ///
-    /// # Errors
-    ///
-    /// `EADDRINUSE`: `local` is taken; `ENODEV`: no RDMA device has `local`; `EINVAL`: of two families.
-    #[doc(alias = "rdma_resolve_addr")]
-    pub fn resolve_addr(
-        &self,
-        local: Option<SocketAddr>,
-        peer: SocketAddr,
-        timeout: Duration,
-    ) -> Result<()> {
-        const OP: &str = "rdma_resolve_addr";
-        let control = self.handle.lock();
-        let before = self.expect(OP, "an id that is new or bound", |phase| {
-            matches!(phase, Phase::Idle | Phase::Bound)
-        })?;
-        let local_addr = local.map(CAddr::new);
-        let peer_addr = CAddr::new(peer);
-        self.handle.phase().advance(Phase::ResolvingAddr);
-        // The call writes the peer's address into the id after the kernel has started, when the event may be read already.
-        let gate = control.channel.gate();
-        // SAFETY: `rdma_resolve_addr` wants an id and addresses that it reads during the call, or null for the first. The
-        // gate keeps readers from what it writes.
-        let returned = unsafe {
-            rdma_sys::rdma_resolve_addr(
-                self.as_raw(),
-                local_addr.as_ref().map_or(ptr::null_mut(), CAddr::as_ptr),
-                peer_addr.as_ptr(),
-                milliseconds(timeout),
-            )
-        };
-        let result = errno_of_rdma(returned);
-        drop(gate);
-        result.map_err(|errno| {
-            self.handle.phase().undo(Phase::ResolvingAddr, before);
-            Error::os(OP, errno).at(local, Some(peer))
-        })
-    }
-
-    /// Starts to find the route to the peer.
-    ///
-    /// For an id whose address is resolved. What follows is [`RouteResolved`](super::EventKind::RouteResolved) or
-    /// [`RouteError`](super::EventKind::RouteError), within `timeout` (in milliseconds, rounded up).
-    ///
-    /// Calls `rdma_resolve_route` ([man 3](https://man7.org/linux/man-pages/man3/rdma_resolve_route.3.html)). Blocks: no.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel reports.
-    #[doc(alias = "rdma_resolve_route")]
-    pub fn resolve_route(&self, timeout: Duration) -> Result<()> {
-        const OP: &str = "rdma_resolve_route";
-        let control = self.handle.lock();
-        self.expect(OP, "an id whose address is resolved", |phase| {
-            phase == Phase::AddrResolved
-        })?;
-        self.handle.phase().advance(Phase::ResolvingRoute);
-        // SAFETY: `rdma_resolve_route` wants an id with a device, which one whose address is resolved has: the library
-        // reports an error instead when it found none.
-        let returned =
-            unsafe { rdma_sys::rdma_resolve_route(self.as_raw(), milliseconds(timeout)) };
-        let result = errno_of_rdma(returned);
-        drop(control);
-        result.map_err(|errno| {
-            self.handle
-                .phase()
-                .undo(Phase::ResolvingRoute, Phase::AddrResolved);
-            self.error_here(OP, errno)
-        })
-    }
-
-    /// Asks the peer for a connection.
-    ///
-    /// For an id whose route is resolved, with a queue pair on it. What follows is
-    /// [`Established`](super::EventKind::Established), [`Rejected`](super::EventKind::Rejected),
-    /// [`Unreachable`](super::EventKind::Unreachable) or [`ConnectError`](super::EventKind::ConnectError). Events must be
-    /// read: the last message of the handshake is sent by [`EventChannel::try_event`].
-    ///
-    /// Calls `rdma_connect` ([man 3](https://man7.org/linux/man-pages/man3/rdma_connect.3.html)). Blocks: over iWARP for as
-    /// long as TCP takes to connect.
-    ///
-    /// # Errors
-    ///
-    /// [`TooLarge`](ErrorKind::TooLarge) for private data of more than 56 bytes (255 over iWARP) or a depth above the
-    /// device's: the id can be used again. `ECONNREFUSED` (iWARP): nobody listens there.
-    #[doc(alias = "rdma_connect")]
-    pub fn connect<'a>(&self, param: impl Into<ConnectParam<'a>>) -> Result<()> {
-        const OP: &str = "rdma_connect";
-        self.expect_service(OP, false)?;
-        let context = self.context()?;
-        let control = self.handle.lock();
-        self.expect(OP, "an id whose route is resolved", |phase| {
-            phase == Phase::RouteResolved
-        })?;
-        let external = control.external;
-        if external.is_none() && !self.has_qp() {
-            return Err(Error::state(
-                OP,
-                "a queue pair on the id (`create_qp`)",
-                "there is none",
-            ));
-        }
-        let param = param.into();
-        let mut raw = param.to_raw(&Limits {
-            op: OP,
-            message: Message::Connect,
-            context: &context,
-            offered_initiator_depth: None,
-        })?;
-        raw.qp_num = external.map_or(0, qp::number);
-        // The answer may come before the call returns.
-        self.handle.phase().advance(Phase::Connecting);
-        // SAFETY: `rdma_connect` wants an id with a device, which one whose route is resolved has, and parameters and private
-        // data that it reads during the call: `param` holds them. It reads `id->qp`, which the lock protects.
-        let returned = unsafe { rdma_sys::rdma_connect(self.as_raw(), &raw mut raw) };
-        let result = errno_of_rdma(returned);
-        drop(control);
-        result.map_err(|errno| {
-            self.handle
-                .phase()
-                .undo(Phase::Connecting, Phase::RouteResolved);
-            self.error_here(OP, errno)
-        })
-    }
-
-    /// Ends the connection, and flushes what is posted. Does nothing when it is down already or was never up.
-    ///
-    /// The other side gets [`Disconnected`](super::EventKind::Disconnected); this side too, over InfiniBand and RoCE only
-    /// once the other has answered, which this crate does by itself.
-    ///
-    /// Calls `rdma_disconnect` ([man 3](https://man7.org/linux/man-pages/man3/rdma_disconnect.3.html)). Blocks: no.
-    ///
-    /// # Errors
-    ///
-    /// [`DeviceRemoved`](ErrorKind::DeviceRemoved) when the device is gone.
-    #[doc(alias = "rdma_disconnect")]
-    pub fn disconnect(&self) -> Result<()> {
-        const OP: &str = "rdma_disconnect";
-        let control = self.handle.lock();
-        if self.handle.phase().get() < Phase::Connecting {
-            return Ok(());
-        }
-        external_to_error(&control);
-        // SAFETY: `rdma_disconnect` wants an id with a device, which one that was connecting has. It reads `id->qp`, which
-        // the lock protects.
-        let returned = unsafe { rdma_sys::rdma_disconnect(self.as_raw()) };
-        let result = errno_of_rdma(returned);
-        drop(control);
-        match result {
-            // The connection is down, or never came up.
-            Ok(()) | Err(libc::EINVAL) => Ok(()),
-            Err(errno) => Err(self.error_here(OP, errno)),
-        }
-    }
-
     /// Moves the id, with its events to come, to another channel. For connections: a listener stays where it is.
     ///
     /// After it has returned, events of the id come from `channel` only.
@@ -328,7 +170,7 @@ impl CmId {
         const OP: &str = "rdma_migrate_id";
         let mut control = self.handle.lock();
         self.expect(OP, "an id that does not listen", |phase| {
-            phase != Phase::Listening
+            phase != Phase::Listening && phase != Phase::Removed
         })?;
         if control.channel.is(channel) {
             return Ok(());
@@ -345,6 +187,7 @@ impl CmId {
         }
         drop((old, new));
         result.map_err(|errno| self.error_here(OP, errno))?;
+        channel.look_again();
         let left = std::mem::replace(&mut control.channel, channel.clone());
         drop(control);
         // This may have been its last share.
@@ -405,6 +248,12 @@ impl CmId {
         self.handle.raw()
     }
 
+    /// Whether the id's device is gone.
+    #[must_use]
+    pub fn is_removed(&self) -> bool {
+        self.handle.phase().get() == Phase::Removed
+    }
+
     /// Whether there is a queue pair on the id, whose lock the caller holds.
     pub(super) fn has_qp(&self) -> bool {
         // SAFETY: the id is alive, and the lock that the caller holds protects this field.
@@ -452,32 +301,16 @@ impl CmId {
 
     /// The error of a call on this id that left `errno`.
     pub(super) fn error_here(&self, op: &'static str, errno: i32) -> Error {
+        if errno == libc::ENXIO {
+            // The device is gone, and this id has got no event of it: a request that is not accepted gets none.
+            self.handle.phase().advance(Phase::Removed);
+        }
         Error::os(op, errno).at(self.local_addr(), self.peer_addr())
     }
-}
-
-/// A time-out as C wants it: in milliseconds, rounded up, as long as an `int` holds at most.
-fn milliseconds(timeout: Duration) -> i32 {
-    let millis = timeout.as_nanos().div_ceil(1_000_000);
-    i32::try_from(millis).unwrap_or(i32::MAX)
 }
 
 impl fmt::Debug for CmId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.handle.fmt(f)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn timeouts_round_up_and_never_wrap() {
-        assert_eq!(milliseconds(Duration::ZERO), 0);
-        assert_eq!(milliseconds(Duration::from_nanos(1)), 1);
-        assert_eq!(milliseconds(Duration::from_micros(1500)), 2);
-        assert_eq!(milliseconds(Duration::from_secs(3)), 3000);
-        assert_eq!(milliseconds(Duration::MAX), i32::MAX);
     }
 }

@@ -25,6 +25,7 @@
 mod addr;
 mod anchor;
 mod channel;
+mod connect;
 mod ece;
 mod event;
 mod external;

@@ -2,6 +2,7 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use rdma_sys::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_state};
 
@@ -109,6 +110,10 @@ pub(super) fn number(RawQp(qp): RawQp) -> u32 {
 struct IdOwner(Arc<Handle>);
 
 impl QpOwner for IdOwner {
+    fn connected(&self) -> Arc<AtomicBool> {
+        Arc::clone(self.0.connected())
+    }
+
     fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
         let control = self.0.lock();
         let gate = control.channel.gate();
@@ -123,10 +128,9 @@ impl QpOwner for IdOwner {
         // SAFETY: `ibv_destroy_qp` wants a queue pair that nobody uses: calls that read `id->qp` hold the id's lock, the
         // reader of events holds the gate, and posts go through halves that are gone. `rdma_destroy_qp` would hide the result.
         let returned = unsafe { rdma_sys::ibv_destroy_qp(qp.as_ptr()) };
-        if returned == 0 {
-            // SAFETY: the id is alive, since this owner holds the handle; both locks are held.
-            unsafe { (*self.0.raw()).qp = std::ptr::null_mut() };
-        }
+        // Also after a failure, when some providers have torn it down already: it is not touched again.
+        // SAFETY: the id is alive, since this owner holds the handle; both locks are held.
+        unsafe { (*self.0.raw()).qp = std::ptr::null_mut() };
         drop(gate);
         returned
     }

@@ -207,7 +207,10 @@ impl ConnRequest {
     /// Ends the request after an accept: acknowledges its event, now that the call has returned.
     fn finish(self, called: Result<(), Failed>) -> Result<CmId, NotAccepted> {
         match called {
-            Ok(()) => Ok(self.pending.answered()),
+            Ok(()) => {
+                self.pending.id.handle().set_connected();
+                Ok(self.pending.answered())
+            }
             Err(failed) => Err(failed.into_not_accepted(self)),
         }
     }
@@ -239,7 +242,7 @@ impl ConnRequest {
         if let Some(RawQp(qp)) = control.external {
             self.pending
                 .id
-                .bring_up(qp, Some(agreed))
+                .bring_up(&context, qp, Some(agreed))
                 .map_err(Failed::Called)?;
         }
         let param = raw.as_mut().map_or(ptr::null_mut(), ptr::from_mut);

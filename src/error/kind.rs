@@ -33,6 +33,8 @@ pub enum ErrorKind {
     PeerGone,
     /// The connection is down.
     Disconnected,
+    /// The object was closed by this program.
+    Closed,
     /// Time ran out.
     TimedOut,
     /// Every slot of a queue is in use.
@@ -81,6 +83,7 @@ impl From<ErrorKind> for io::ErrorKind {
             ErrorKind::Rejected => Self::ConnectionRefused,
             ErrorKind::PeerGone => Self::ConnectionAborted,
             ErrorKind::Disconnected | ErrorKind::DeviceRemoved => Self::ConnectionReset,
+            ErrorKind::Closed => Self::NotConnected,
             ErrorKind::TimedOut => Self::TimedOut,
             ErrorKind::QueueFull => Self::WouldBlock,
             ErrorKind::OutOfMemory => Self::OutOfMemory,
@@ -106,6 +109,7 @@ impl fmt::Display for ErrorKind {
             Self::Rejected => "rejected",
             Self::PeerGone => "the peer has gone",
             Self::Disconnected => "disconnected",
+            Self::Closed => "closed",
             Self::TimedOut => "timed out",
             Self::QueueFull => "queue full",
             Self::WorkFailed => "work request failed",

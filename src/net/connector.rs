@@ -51,8 +51,8 @@ impl Connector {
     /// Connects, and waits until the connection stands.
     ///
     /// Resolves address and route, makes the queue pair, posts the receives, and calls `rdma_connect`
-    /// ([man 3](https://man7.org/linux/man-pages/man3/rdma_connect.3.html)). Blocks: at most for the options' time (over
-    /// iWARP, inside the kernel, for as long as TCP takes).
+    /// ([man 3](https://man7.org/linux/man-pages/man3/rdma_connect.3.html)). Blocks: at most for the options' time, for
+    /// each address that a name stands for (over iWARP, inside the kernel, for as long as TCP takes).
     ///
     /// # Errors
     ///

@@ -1,4 +1,6 @@
+use std::iter::FusedIterator;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::connection::Connection;
@@ -6,6 +8,7 @@ use super::request::Request;
 use super::steps;
 use crate::cm::{CmId, EventChannel, EventKind};
 use crate::error::{Error, ErrorKind, Result};
+use crate::os::{self, Deadline};
 
 /// An RDMA server's listening end, as [`std::net::TcpListener`] is TCP's.
 ///
@@ -17,25 +20,36 @@ use crate::error::{Error, ErrorKind, Result};
 /// # fn main() -> Result<(), rdmacm::Error> {
 /// let listener = rdmacm::Listener::bind("0.0.0.0:7471")?;
 /// for request in listener.incoming() {
-///     let mut connection = request?.accept()?;
-///     while let Some(message) = connection.recv()? {
-///         connection.send_buf(message)?;
+///     // One peer's failure is not the server's.
+///     if let Err(error) = echo(request?) {
+///         eprintln!("{error}");
 ///     }
 /// }
 /// # Ok(())
 /// # }
+///
+/// fn echo(request: rdmacm::Request) -> Result<(), rdmacm::Error> {
+///     let mut connection = request.accept()?;
+///     while let Some(message) = connection.recv()? {
+///         connection.send_buf(message)?;
+///     }
+///     connection.close()
+/// }
 /// ```
 #[derive(Debug)]
 pub struct Listener {
     id: CmId,
     channel: EventChannel,
     local: SocketAddr,
+    closed: AtomicBool,
 }
 
-/// The connection requests of a [`Listener`], one after the other, without end.
+/// The connection requests of a [`Listener`], one after the other.
 #[derive(Debug)]
 pub struct Incoming<'l> {
     listener: &'l Listener,
+    /// An error was told, after which nothing comes.
+    over: bool,
 }
 
 impl Listener {
@@ -56,7 +70,12 @@ impl Listener {
             id.bind_addr(addr)?;
             id.listen(0)?;
             let local = id.local_addr().unwrap_or(addr);
-            Ok(Self { id, channel, local })
+            Ok(Self {
+                id,
+                channel,
+                local,
+                closed: AtomicBool::new(false),
+            })
         })
     }
 
@@ -82,7 +101,8 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// [`DeviceRemoved`](ErrorKind::DeviceRemoved) when the device that it listens on is gone.
+    /// [`DeviceRemoved`](ErrorKind::DeviceRemoved) when the device that it listens on is gone;
+    /// [`Closed`](ErrorKind::Closed) after [`close`](Self::close). Every later call gives the same.
     #[doc(alias = "rdma_get_request")]
     pub fn request(&self) -> Result<Request> {
         loop {
@@ -92,49 +112,64 @@ impl Listener {
         }
     }
 
-    /// Waits for a connection request, at most for `patience`; `None` when time has run out, or when another thread has called
-    /// [`wake`](Self::wake).
+    /// Waits for a connection request, at most for `patience`; `None` when time has run out.
     ///
     /// # Errors
     ///
     /// As for [`request`](Self::request).
     pub fn request_timeout(&self, patience: Duration) -> Result<Option<Request>> {
-        self.next_request(Some(patience))
+        self.next_request(os::deadline_after(Some(patience)))
     }
 
-    /// Wakes one thread that waits in [`request_timeout`](Self::request_timeout).
-    pub fn wake(&self) {
+    /// The connection requests, one after the other, until the listener is [closed](Self::close) or its device is gone.
+    #[must_use]
+    pub fn incoming(&self) -> Incoming<'_> {
+        Incoming {
+            listener: self,
+            over: false,
+        }
+    }
+
+    /// Ends every wait for a request, of every thread, now and later. The kernel stops listening when the listener is dropped.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
         self.channel.wake();
     }
 
-    /// The connection requests, one after the other.
-    #[must_use]
-    pub fn incoming(&self) -> Incoming<'_> {
-        Incoming { listener: self }
-    }
-
-    fn next_request(&self, patience: Option<Duration>) -> Result<Option<Request>> {
-        let deadline = crate::os::deadline_after(patience);
+    fn next_request(&self, deadline: Deadline) -> Result<Option<Request>> {
         loop {
+            if let Some(error) = self.end() {
+                // This one was told; the next one that waits is to be told too.
+                self.channel.wake();
+                return Err(error.at(Some(self.local), None));
+            }
             let Some(event) = self.channel.wait_until(deadline)? else {
+                // Woken, or out of time.
+                if self.end().is_some() {
+                    continue;
+                }
                 return Ok(None);
             };
-            match event.kind {
-                EventKind::ConnectRequest(request) => {
-                    return Ok(Some(Request::new(request, self.local)));
-                }
-                EventKind::DeviceRemoval => {
-                    return Err(Error::plain(
-                        "rdma_get_cm_event",
-                        ErrorKind::DeviceRemoved,
-                        "the RDMA device was removed",
-                    )
-                    .at(Some(self.local), None));
-                }
-                // What else there may be is about connections that are no longer this listener's.
-                _ => {}
+            // What else there may be is about connections that are no longer this listener's.
+            if let EventKind::ConnectRequest(request) = event.kind {
+                return Ok(Some(Request::new(request, self.local)));
             }
         }
+    }
+
+    /// Why no request comes any more, if none does.
+    fn end(&self) -> Option<Error> {
+        const OP: &str = "rdma_get_cm_event";
+        if self.closed.load(Ordering::Acquire) {
+            return Some(Error::plain(
+                OP,
+                ErrorKind::Closed,
+                "the listener was closed",
+            ));
+        }
+        self.id
+            .is_removed()
+            .then(|| Error::plain(OP, ErrorKind::DeviceRemoved, "the RDMA device was removed"))
     }
 
     /// The id that listens, for what is not wrapped here.
@@ -148,6 +183,19 @@ impl Iterator for Incoming<'_> {
     type Item = Result<Request>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        Some(self.listener.request())
+        if self.over {
+            return None;
+        }
+        match self.listener.request() {
+            Err(error) if error.kind() == ErrorKind::Closed => None,
+            Err(error) => {
+                // Told once: a loop that goes on after an error ends.
+                self.over = true;
+                Some(Err(error))
+            }
+            request => Some(request),
+        }
     }
 }
+
+impl FusedIterator for Incoming<'_> {}

@@ -7,6 +7,7 @@ mod options;
 mod prepared;
 mod request;
 mod steps;
+mod traffic;
 
 pub use self::connection::Connection;
 pub use self::connector::Connector;

@@ -98,8 +98,15 @@ impl Request {
         self.request.reject(private_data)
     }
 
-    /// The request itself, to be answered with everything that the connection manager offers.
-    pub fn into_inner(self) -> ConnRequest {
-        self.request
+    /// The request itself, to be answered with everything that the connection manager offers, and the channel of its own that
+    /// its events come on from now.
+    ///
+    /// # Errors
+    ///
+    /// As for [`EventChannel::new`] and [`ConnRequest::migrate`]. The peer is rejected.
+    pub fn into_inner(self) -> Result<(ConnRequest, EventChannel)> {
+        let channel = EventChannel::new()?;
+        self.request.migrate(&channel)?;
+        Ok((self.request, channel))
     }
 }

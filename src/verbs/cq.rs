@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rdma_sys::{ibv_cq, ibv_wc};
+use rustix::event::{EventfdFlags, eventfd};
 
 use super::comp_channel::CompChannel;
 use super::completion::Completion;
@@ -107,6 +108,9 @@ impl CompletionQueue {
         let channel = with_channel
             .then(|| CompChannel::new(context))
             .transpose()?;
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let bell = with_channel.then(|| eventfd(0, flags)).transpose();
+        let bell = bell.map_err(|errno| Error::os("eventfd", errno.raw_os_error()))?;
         let raw_channel = channel
             .as_ref()
             .map_or(ptr::null_mut(), CompChannel::as_raw);
@@ -120,7 +124,7 @@ impl CompletionQueue {
         // INVARIANT: just made on `context` with `channel`, and known to nobody else.
         let inner = Inner {
             raw,
-            mailbox: Mailbox::new(u32::try_from(granted).unwrap_or(cqe)),
+            mailbox: Mailbox::new(u32::try_from(granted).unwrap_or(cqe), bell),
             channel,
             context: context.clone(),
         };
@@ -160,7 +164,7 @@ impl CompletionQueue {
         let wr_id = self.batch[next].wr_id;
         let taken = self.take(wr_id).or_else(|| {
             self.read_mail();
-            self.take(wr_id)
+            self.take_at_last(wr_id)
         });
         Ok(Some(Completion::new(&self.batch[next], taken)))
     }
@@ -184,13 +188,15 @@ impl CompletionQueue {
             if self.arm()? {
                 return Ok(true);
             }
-            let Some(fd) = self.channel_fd() else {
+            let mailbox = self.shared.mailbox();
+            let (Some(events), Some(bell)) = (self.channel_fd(), mailbox.bell()) else {
                 return Err(no_channel("ibv_get_cq_event"));
             };
-            let [ready] = os::wait_readable([fd], deadline)?;
-            if !ready {
+            let ready = os::wait_readable([events, bell], deadline)?;
+            if ready == [false, false] {
                 return self.has_more();
             }
+            mailbox.hear();
             self.clear_events()?;
             if self.has_more()? {
                 return Ok(true);
@@ -239,32 +245,44 @@ impl CompletionQueue {
         unsafe { ring.take(wr_id) }
     }
 
+    /// As [`take`](Self::take), before the entry is given up.
+    fn take_at_last(&self, wr_id: u64) -> Option<Taken> {
+        let ring = self.rings.get(ring::ring_index(wr_id))?.as_ref()?;
+        if !ring.holds(wr_id) {
+            return None;
+        }
+        self.take(wr_id)
+    }
+
     /// Polls the provider; false when the queue is empty.
     fn refill(&mut self) -> Result<bool> {
-        // SAFETY: `ibv_poll_cq` wants a queue, which the handle keeps alive, and room for as many entries as it is told.
-        let returned =
-            unsafe { rdma_sys::ibv_poll_cq(self.shared.as_raw(), BATCH, self.batch.as_mut_ptr()) };
-        match usize::try_from(returned) {
-            Ok(0) => {
-                self.queue_is_empty();
-                Ok(false)
+        loop {
+            // SAFETY: `ibv_poll_cq` wants a queue, which the handle keeps alive, and room for as many entries as it is told.
+            let returned = unsafe {
+                rdma_sys::ibv_poll_cq(self.shared.as_raw(), BATCH, self.batch.as_mut_ptr())
+            };
+            match usize::try_from(returned) {
+                Ok(0) if self.queue_is_empty() => {}
+                Ok(0) => return Ok(false),
+                Ok(filled) => {
+                    self.unread = 0..filled.min(BATCH as usize);
+                    return Ok(true);
+                }
+                Err(_) => return Err(Error::os("ibv_poll_cq", returned.saturating_abs())),
             }
-            Ok(filled) => {
-                self.unread = 0..filled.min(BATCH as usize);
-                Ok(true)
-            }
-            Err(_) => Err(Error::os("ibv_poll_cq", returned.saturating_abs())),
         }
     }
 
-    /// The queue was just seen empty: what was retired before cannot be in it any more.
-    fn queue_is_empty(&mut self) {
+    /// The queue was just seen empty: what was retired before cannot be in it any more. True when the mail has brought more
+    /// to retire, for which the queue must be seen empty once more.
+    fn queue_is_empty(&mut self) -> bool {
         for index in std::mem::take(&mut self.retiring) {
             if let Some(ring) = self.rings[index as usize].take() {
                 self.shared.inner.mailbox.release(index, ring.depth());
             }
         }
         self.read_mail();
+        !self.retiring.is_empty()
     }
 
     fn read_mail(&mut self) {

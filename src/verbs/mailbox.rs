@@ -1,5 +1,6 @@
 //! How rings get into a completion queue's table and out of it again: the posting side writes here, the poller reads.
 
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,6 +22,8 @@ pub(super) struct Mailbox {
     state: Mutex<State>,
     dirty: AtomicBool,
     capacity: u32,
+    /// Readable when mail came for a poller that may be asleep; none where nobody can sleep.
+    bell: Option<OwnedFd>,
 }
 
 #[derive(Debug)]
@@ -33,8 +36,9 @@ struct State {
 
 impl Mailbox {
     /// A mailbox for a queue with room for `capacity` completions.
-    pub(super) fn new(capacity: u32) -> Self {
+    pub(super) fn new(capacity: u32, bell: Option<OwnedFd>) -> Self {
         Self {
+            bell,
             state: Mutex::new(State {
                 mail: Vec::new(),
                 room: capacity,
@@ -91,6 +95,23 @@ impl Mailbox {
     pub(super) fn retire(&self, index: u32) {
         self.lock().mail.push(Mail::Retire(index));
         self.dirty.store(true, Ordering::Release);
+        if let Some(bell) = &self.bell {
+            // It fails when it has rung 2^64 times: then it is readable.
+            let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// The bell's descriptor, to wait for beside completions.
+    pub(super) fn bell(&self) -> Option<BorrowedFd<'_>> {
+        self.bell.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Silences the bell.
+    pub(super) fn hear(&self) {
+        if let Some(bell) = &self.bell {
+            // It fails when it has not rung.
+            let _ = rustix::io::read(bell, &mut [0; 8]);
+        }
     }
 
     /// Takes the mail, if there is any.
@@ -120,7 +141,7 @@ mod tests {
 
     #[test]
     fn rings_never_need_more_room_than_the_queue_has() {
-        let mailbox = Mailbox::new(10);
+        let mailbox = Mailbox::new(10, None);
         let (first, _producer) = mailbox.attach(7).unwrap();
         let error = mailbox.attach(4).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TooLarge);
@@ -136,7 +157,7 @@ mod tests {
 
     #[test]
     fn mail_is_read_once_and_in_order() {
-        let mailbox = Mailbox::new(4);
+        let mailbox = Mailbox::new(4, None);
         let (index, _producer) = mailbox.attach(4).unwrap();
         mailbox.retire(index);
         let mail = mailbox.collect();

@@ -288,6 +288,13 @@ impl Buf {
         self.copy_from_slice(data);
     }
 
+    /// Whether the buffer is one of `pool`'s.
+    pub(crate) fn is_of(&self, pool: &Pool) -> bool {
+        // SAFETY: the piece is this value's own (the invariant).
+        let own = unsafe { self.piece.as_ref() }.pool;
+        ptr::eq(own, Arc::as_ptr(&pool.inner))
+    }
+
     /// What a send reads.
     pub(super) fn filled(&self) -> ibv_sge {
         // SAFETY: the piece is this value's own (the invariant).

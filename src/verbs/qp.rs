@@ -16,8 +16,8 @@ use crate::error::{Error, ErrorKind, Result, errno_of_verbs};
 
 /// A queue pair (`ibv_qp`): a send queue and a receive queue, each of which may live on its own thread.
 ///
-/// It is destroyed when both halves are dropped; what was posted and has not completed comes back to its pools then. See
-/// [`close`](Self::close) for an end that reports errors.
+/// It is destroyed when both halves are dropped. What was posted and has not completed comes back to its pools after that, once
+/// the completion queue was polled and found empty, or is gone. See [`close`](Self::close) for an end that reports errors.
 #[derive(Debug)]
 pub struct QueuePair {
     /// Posts sends.
@@ -137,6 +137,7 @@ pub(crate) unsafe fn new_on(
         ..ibv_qp_init_attr::default()
     };
     let raw = create(&mut attr)?;
+    let connected = owner.connected();
     // INVARIANT: the caller vouches for what `create` made; the rings were attached to its two queues above.
     let inner = Arc::new(QpInner {
         raw,
@@ -146,7 +147,7 @@ pub(crate) unsafe fn new_on(
         pd: pd.clone(),
     });
     Ok(QueuePair {
-        send: SendQueue::new(send_producer, Arc::clone(&inner)),
+        send: SendQueue::new(send_producer, connected, Arc::clone(&inner)),
         recv: ReceiveQueue::new(recv_producer, inner),
     })
 }
@@ -215,7 +216,8 @@ impl QueuePair {
             .map_err(|errno| Error::os("ibv_modify_qp", errno))
     }
 
-    /// Destroys the queue pair and says whether that worked. What was posted and has not completed comes back to its pools.
+    /// Destroys the queue pair and says whether that worked. What was posted and has not completed comes back to its pools, as
+    /// after a drop.
     ///
     /// Calls `ibv_destroy_qp` ([man 3](https://man7.org/linux/man-pages/man3/ibv_destroy_qp.3.html)). Blocks: for as long as
     /// the device takes.
@@ -223,10 +225,17 @@ impl QueuePair {
     /// # Errors
     ///
     /// `EBUSY` and what else the device reports; the queue pair and everything posted to it is leaked then, since the device
-    /// may still use it.
+    /// may still use it. [`State`](ErrorKind::State) when the halves were exchanged with another pair's.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn close(self) -> Result<()> {
         let Self { send, recv } = self;
+        if !send.is_of_the_pair_of(&recv) {
+            return Err(Error::state(
+                "ibv_destroy_qp",
+                "the two halves of one queue pair",
+                "these are of two, each of which ends with its other half",
+            ));
+        }
         drop(send);
         let Some(mut inner) = Arc::into_inner(recv.into_inner()) else {
             return Ok(());

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rdma_sys::{ibv_recv_wr, ibv_send_wr, ibv_wr_opcode};
 
@@ -16,6 +17,8 @@ use crate::error::{Error, ErrorKind, Result, errno_of_verbs};
 #[derive(Debug)]
 pub struct SendQueue {
     producer: Producer,
+    /// Set once by the owner of the queue pair.
+    connected: Arc<AtomicBool>,
     qp: Arc<QpInner>,
 }
 
@@ -36,20 +39,31 @@ pub struct Refused {
 }
 
 impl SendQueue {
-    pub(super) fn new(producer: Producer, qp: Arc<QpInner>) -> Self {
-        Self { producer, qp }
+    pub(super) fn new(producer: Producer, connected: Arc<AtomicBool>, qp: Arc<QpInner>) -> Self {
+        Self {
+            producer,
+            connected,
+            qp,
+        }
     }
 
     /// Sends what is in `buf`. `user` comes back with the completion, a [`Sent`](super::Sent).
+    ///
+    /// For a connected queue pair: on the accepting side once accept has returned, on the connecting side after
+    /// [`Established`](crate::EventKind::Established).
     ///
     /// Calls `ibv_post_send` ([man 3](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)). Blocks: no.
     ///
     /// # Errors
     ///
     /// [`QueueFull`](ErrorKind::QueueFull) when as many requests as the queue holds have not completed: poll the completion
-    /// queue. `EINVAL` when the queue pair is not connected yet.
+    /// queue. [`State`](ErrorKind::State) before the queue pair is connected. After its end a request completes as
+    /// [`FLUSHED`](crate::Status::FLUSHED).
     #[doc(alias = "ibv_post_send")]
     pub fn send(&mut self, buf: Buf, user: u64) -> Result<(), Refused> {
+        if !self.connected.load(Ordering::Relaxed) {
+            return Err(Refused::early(buf));
+        }
         let mut sge = buf.filled();
         let wr_id = self
             .producer
@@ -82,6 +96,10 @@ impl SendQueue {
             &mut self.producer,
             wr_id,
         ))
+    }
+
+    pub(super) fn is_of_the_pair_of(&self, other: &ReceiveQueue) -> bool {
+        Arc::ptr_eq(&self.qp, &other.qp)
     }
 
     /// How many requests may be outstanding.
@@ -208,6 +226,19 @@ impl Refused {
         }
     }
 
+    /// Soft-RoCE takes a send before the connection stands, reports an error, and sends it later all the same.
+    #[cold]
+    fn early(buf: Buf) -> Self {
+        Self {
+            error: Error::state(
+                "ibv_post_send",
+                "a connected queue pair",
+                "this one is not connected yet",
+            ),
+            buf: Some(buf),
+        }
+    }
+
     /// What went wrong.
     #[must_use]
     pub fn error(&self) -> &Error {
@@ -218,6 +249,12 @@ impl Refused {
     #[must_use]
     pub fn into_buf(self) -> Option<Buf> {
         self.buf
+    }
+
+    /// Both at once.
+    #[must_use]
+    pub fn into_parts(self) -> (Error, Option<Buf>) {
+        (self.error, self.buf)
     }
 }
 

@@ -125,6 +125,14 @@ impl Ring {
         Some(Taken { buf, user, op })
     }
 
+    /// Whether the request that `wr_id` names is posted in this ring, by a read that sees the producer's last word whatever
+    /// order the device's writes became visible in.
+    pub(super) fn holds(&self, wr_id: u64) -> bool {
+        let id = &self.slot(wr_id >> NUMBER_SHIFT).id;
+        id.compare_exchange(wr_id, wr_id, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    }
+
     /// Whether nothing is posted.
     pub(super) fn is_empty(&self) -> bool {
         self.slots

@@ -1,0 +1,313 @@
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+
+use super::prepared::Prepared;
+use crate::cm::{CmId, EventChannel, EventKind};
+use crate::error::{Cause, Error, ErrorKind, Result};
+use crate::os::{self, Deadline};
+use crate::status::Status;
+use crate::verbs::{Buf, Completion, CompletionQueue, Pool, QueuePair};
+
+pub(super) const SEND: &str = "ibv_post_send";
+pub(super) const RECV: &str = "ibv_post_recv";
+
+/// What moves the messages of a connection, and keeps the books about them. The order is the order of dropping.
+#[derive(Debug)]
+pub(super) struct Traffic {
+    pub(super) qp: QueuePair,
+    cq: CompletionQueue,
+    pub(super) pool: Pool,
+    /// Received, and not asked for yet.
+    inbox: VecDeque<Buf>,
+    /// How many receives are posted.
+    posted: u32,
+    /// How many sends have not completed.
+    sending: u32,
+    /// Whether a send did not complete well.
+    lost: bool,
+    /// Why nothing more can be sent, and nothing more arrives. Once set, it stays.
+    ended: Option<Ended>,
+    pub(super) id: CmId,
+    channel: EventChannel,
+}
+
+/// Why a connection is of no more use.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Ended {
+    /// The peer, or this side, has disconnected.
+    Disconnected,
+    /// The device is gone.
+    DeviceRemoved,
+    /// A work request failed, and the queue pair with it.
+    Failed { op: &'static str, status: Status },
+}
+
+/// What one turn of waiting brought.
+pub(super) enum Turn {
+    /// Something was sent or received.
+    Moved,
+    /// The connection has ended, and all that had arrived before is in the inbox.
+    Ended(Ended),
+    TimedOut,
+}
+
+impl Traffic {
+    pub(super) fn new(prepared: Prepared, id: CmId, channel: EventChannel) -> Self {
+        Self {
+            qp: prepared.qp,
+            cq: prepared.cq,
+            pool: prepared.pool,
+            inbox: VecDeque::new(),
+            posted: prepared.posted,
+            sending: 0,
+            lost: false,
+            ended: None,
+            id,
+            channel,
+        }
+    }
+
+    /// Posts `buf` for sending, when there is room for it.
+    pub(super) fn send(&mut self, buf: Buf) -> Result<()> {
+        if !buf.is_of(&self.pool) {
+            return Err(Error::plain(
+                SEND,
+                ErrorKind::InvalidInput,
+                "the buffer is not one of this connection's; send a copy",
+            ));
+        }
+        while self.sending == self.qp.send.depth() {
+            self.await_send(None)?;
+        }
+        if let Some(ended) = self.ended {
+            return Err(self.error_of(ended, SEND));
+        }
+        match self.qp.send.send(buf, 0) {
+            Ok(()) => self.sending += 1,
+            Err(refused) => {
+                // Without the buffer, the request is posted all the same, and will complete.
+                let (error, buf) = refused.into_parts();
+                self.sending += u32::from(buf.is_none());
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// A buffer that nobody uses; waits for sends to give theirs back.
+    pub(super) fn buffer(&mut self) -> Result<Buf> {
+        loop {
+            if let Some(buf) = self.pool.take() {
+                return Ok(buf);
+            }
+            if self.sending == 0 {
+                return Err(Error::plain(
+                    SEND,
+                    ErrorKind::QueueFull,
+                    "the program holds every buffer of the connection; drop some that were received",
+                ));
+            }
+            self.await_send(None)?;
+        }
+    }
+
+    /// Waits until every send has completed. With `discard`, what arrives meanwhile is thrown away: the peer may be waiting for
+    /// receives before it takes more itself.
+    pub(super) fn flush(&mut self, deadline: Deadline, discard: bool) -> Result<()> {
+        while self.sending > 0 {
+            if discard {
+                self.inbox.clear();
+            }
+            self.await_send(deadline)?;
+        }
+        if self.lost {
+            let ended = self.ended.unwrap_or(Ended::Disconnected);
+            return Err(self.error_of(ended, SEND));
+        }
+        Ok(())
+    }
+
+    /// Waits until one send has completed. An error when the connection has ended, or time has.
+    fn await_send(&mut self, deadline: Deadline) -> Result<()> {
+        let before = self.sending;
+        while self.sending == before {
+            self.replenish()?;
+            match self.turn(deadline)? {
+                Turn::Moved => {}
+                Turn::Ended(ended) => {
+                    // It is not known what became of those that are left.
+                    self.lost = true;
+                    return Err(self.error_of(ended, SEND));
+                }
+                Turn::TimedOut => {
+                    return Err(
+                        self.timed_out(SEND, "the peer took no message in the time that was given")
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the next message out of the inbox, and waits until there is one; `None` when the peer has disconnected.
+    pub(super) fn receive(&mut self, deadline: Deadline) -> Result<Option<Buf>> {
+        loop {
+            if let Some(buf) = self.inbox.pop_front() {
+                return Ok(Some(buf));
+            }
+            self.replenish()?;
+            if self.posted == 0 && self.ended.is_none() {
+                return Err(Error::plain(
+                    RECV,
+                    ErrorKind::QueueFull,
+                    "the program holds every buffer of the connection; drop some that were received",
+                ));
+            }
+            match self.turn(deadline)? {
+                Turn::Moved => {}
+                Turn::Ended(Ended::Disconnected) if self.inbox.is_empty() => return Ok(None),
+                Turn::Ended(ended) if self.inbox.is_empty() => {
+                    return Err(self.error_of(ended, RECV));
+                }
+                Turn::Ended(_) => {}
+                Turn::TimedOut => {
+                    return Err(self.timed_out(RECV, "no message came in the time that was given"));
+                }
+            }
+        }
+    }
+
+    /// Posts as many receives as there are buffers for, unless the connection has ended.
+    fn replenish(&mut self) -> Result<()> {
+        while self.ended.is_none() && self.posted < self.qp.recv.depth() {
+            let Some(buf) = self.pool.take() else { break };
+            match self.qp.recv.post(buf, 0) {
+                Ok(()) => self.posted += 1,
+                Err(refused) => {
+                    let (error, buf) = refused.into_parts();
+                    self.posted += u32::from(buf.is_none());
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for one completion, or the end of the connection.
+    fn turn(&mut self, deadline: Deadline) -> Result<Turn> {
+        loop {
+            if self.completion()? {
+                return Ok(Turn::Moved);
+            }
+            // Only when the queue is empty: what has arrived before the end is to be received.
+            if let Some(ended) = self.ended {
+                return Ok(Turn::Ended(ended));
+            }
+            if self.read_events()? || self.cq.arm()? {
+                continue;
+            }
+            let Some(completions) = self.cq.channel_fd() else {
+                continue;
+            };
+            let ready = os::wait_readable([completions, self.channel.as_fd()], deadline)?;
+            if ready == [false, false] {
+                return Ok(Turn::TimedOut);
+            }
+            self.cq.clear_events()?;
+        }
+    }
+
+    /// Takes one completion, if there is one, and keeps the books.
+    fn completion(&mut self) -> Result<bool> {
+        while let Some(completion) = self.cq.poll()? {
+            let status = completion.status();
+            let op = match completion {
+                Completion::Received(received) => {
+                    self.posted -= 1;
+                    if status.is_success() {
+                        self.inbox.push_back(received.into_buf());
+                    }
+                    RECV
+                }
+                Completion::Sent(_) => {
+                    self.sending -= 1;
+                    self.lost |= !status.is_success();
+                    SEND
+                }
+                // Nothing of this connection.
+                Completion::Foreign(_) => continue,
+            };
+            if !status.is_success() {
+                self.failed(op, status)?;
+            }
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// A work request failed, and with it the queue pair: the connection has ended.
+    fn failed(&mut self, op: &'static str, status: Status) -> Result<()> {
+        // An event may know better why.
+        if self.read_events()? || self.ended.is_some() {
+            return Ok(());
+        }
+        if status == Status::FLUSHED {
+            self.ended = Some(Ended::Disconnected);
+            return Ok(());
+        }
+        self.ended = Some(Ended::Failed { op, status });
+        // The peer does not know yet. That it cannot be told any more is no news.
+        drop(self.id.disconnect());
+        Ok(())
+    }
+
+    /// Reads what the connection manager has to say; true when it says that the connection has ended.
+    fn read_events(&mut self) -> Result<bool> {
+        let mut ended = false;
+        while let Some(event) = self.channel.try_event()? {
+            let why = match event.kind {
+                EventKind::Disconnected(_) => Ended::Disconnected,
+                EventKind::DeviceRemoval => Ended::DeviceRemoved,
+                _ => continue,
+            };
+            self.ended.get_or_insert(why);
+            ended = true;
+        }
+        Ok(ended)
+    }
+
+    /// Disconnects; what has arrived can still be received.
+    pub(super) fn disconnect(&mut self) -> Result<()> {
+        self.ended.get_or_insert(Ended::Disconnected);
+        self.id.disconnect()
+    }
+
+    /// Polls until nothing is posted any more, or `deadline`: a device that does not flush in time is left to the queue pair's
+    /// destruction.
+    pub(super) fn drain(&mut self, deadline: Deadline) -> Result<()> {
+        while !(self.qp.send.is_idle() && self.qp.recv.is_idle()) {
+            let left = super::steps::time_left(deadline);
+            if self.cq.poll()?.is_none() && !self.cq.wait(Some(left))? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn error_of(&self, ended: Ended, op: &'static str) -> Error {
+        let error = match ended {
+            Ended::Disconnected => {
+                Error::plain(op, ErrorKind::Disconnected, "the connection has ended")
+            }
+            Ended::DeviceRemoved => {
+                Error::plain(op, ErrorKind::DeviceRemoved, "the RDMA device was removed")
+            }
+            Ended::Failed { op, status } => Error::new(op, Cause::Completion { status }),
+        };
+        error.at(self.id.local_addr(), self.id.peer_addr())
+    }
+
+    fn timed_out(&self, op: &'static str, message: &'static str) -> Error {
+        Error::plain(op, ErrorKind::TimedOut, message).at(self.id.local_addr(), self.id.peer_addr())
+    }
+}
