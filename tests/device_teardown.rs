@@ -335,6 +335,9 @@ fn case_38_nothing_is_left_after_the_first_time() {
         };
         once();
         let held = Held::now();
+        let listening = Listening::new();
+        assert!(Held::now() != held, "a listener is to be counted");
+        drop(listening);
         for _ in 0..20 {
             once();
         }

@@ -1,8 +1,10 @@
 //! How much the load tests do: a little by default, everything when the environment says so.
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use super::{descriptors, eventually, resources};
+use super::raw::resource_counts;
+use super::{PATIENCE, descriptors, resources};
 
 /// How many rounds a load test does: `RDMACM_ROUNDS`, or `default`.
 pub(crate) fn rounds(default: usize) -> usize {
@@ -32,28 +34,35 @@ fn number(name: &str) -> Option<usize> {
 /// What this process and the kernel hold for it, to be compared after everything was dropped.
 ///
 /// librdmacm keeps what it opened once, so take it after the first round.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 pub(crate) struct Held {
-    resources: String,
+    resources: Vec<u8>,
     descriptors: usize,
 }
 
 impl Held {
     pub(crate) fn now() -> Self {
         Self {
-            resources: resources(),
+            resources: resource_counts(),
             descriptors: descriptors(std::process::id()),
         }
     }
 
     /// Waits until as much is held as then. Ends that others wait for, such as a listener's, may take a moment.
     pub(crate) fn is_back(&self, what: &str) {
+        let start = Instant::now();
         let mut now = Self::now();
-        let what = format!("{what}: resources and descriptors are back at {self:?}");
-        eventually(&what, || {
+        while now != *self {
+            assert!(
+                start.elapsed() < PATIENCE,
+                "{what}: {} descriptors and not {}; {}",
+                now.descriptors,
+                self.descriptors,
+                resources()
+            );
+            thread::sleep(Duration::from_millis(1));
             now = Self::now();
-            now == *self
-        });
+        }
     }
 }
 

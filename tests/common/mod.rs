@@ -19,6 +19,9 @@ pub(crate) const ADDR: &str = "10.9.0.1";
 /// Its IPv6 address.
 pub(crate) const ADDR6: &str = "fd09::1";
 
+/// The address of the second soft-RoCE device, which does not reach the first.
+pub(crate) const ADDR_OF_SECOND: &str = "10.9.1.1";
+
 /// How long anything here may take before it counts as stuck.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -106,6 +109,15 @@ impl Drop for PlainNetdev {
             .args(["link", "del", Self::NAME])
             .status();
     }
+}
+
+/// The network device that has `addr`.
+pub(crate) fn netdev_of(addr: &str) -> String {
+    let output = run(Command::new("ip").args(["-o", "addr", "show", "to", addr]));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let name = text.split_whitespace().nth(1);
+    name.unwrap_or_else(|| panic!("no network device has {addr}"))
+        .to_owned()
 }
 
 /// Runs a command of the system, which must succeed.
