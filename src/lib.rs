@@ -91,9 +91,9 @@ pub use self::error::{Error, ErrorKind, Result};
 pub use self::net::{Connection, Connector, Incoming, Listener, Options, Request};
 pub use self::status::{LookupStatus, RejectReason, Rejection, Status};
 pub use self::verbs::{
-    AddressVector, Buf, Completion, CompletionQueue, Context, CqHandle, DeviceLimits, Foreign, Op,
-    Pool, ProtectionDomain, QueuePair, QueuePairInit, ReceiveQueue, Received, Refused, SendQueue,
-    Sent,
+    Access, AddressVector, Buf, Completion, CompletionQueue, Context, CqHandle, DeviceLimits,
+    Exposed, Foreign, Op, Pool, ProtectionDomain, QueuePair, QueuePairInit, ReceiveQueue, Received,
+    Refused, RemoteMemory, SendQueue, Sent,
 };
 
 /// The version of rdma-core that the crate was built with, such as `44.0`; empty where it is not known.

@@ -14,7 +14,10 @@ macro_rules! send_and_sync {
 // Shared handles: the C functions behind them lock, or are called under this crate's own locks.
 // Owned values: what they hold belongs to them alone. Plain data. Posting halves: `&self` reads numbers only.
 send_and_sync!(
+    Access,
     AddressVector,
+    Exposed,
+    RemoteMemory,
     Answer,
     Destination,
     Ece,

@@ -5,7 +5,6 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use rdma_sys::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_state};
 
@@ -15,7 +14,7 @@ use super::param::Negotiated;
 use super::phase::Phase;
 use super::qp;
 use crate::error::{Error, Result, errno_of_rdma, errno_of_verbs, pointer_of};
-use crate::verbs::{self, Context, ProtectionDomain, QpOwner, QueuePair, QueuePairInit};
+use crate::verbs::{self, Context, ProtectionDomain, QpOwner, QueuePair, QueuePairInit, Standing};
 
 const CREATE: &str = "ibv_create_qp";
 const ESTABLISH: &str = "rdma_establish";
@@ -162,8 +161,8 @@ impl CmId {
 struct ExternalOwner(Arc<Handle>);
 
 impl QpOwner for ExternalOwner {
-    fn connected(&self) -> Arc<AtomicBool> {
-        Arc::clone(self.0.connected())
+    fn standing(&self) -> Arc<Standing> {
+        Arc::clone(self.0.standing())
     }
 
     fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {

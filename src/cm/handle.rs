@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rdma_sys::{ibv_context, ibv_qp, ibv_qp_attr, rdma_cm_id};
@@ -15,7 +15,7 @@ use super::listen::{Ending, Requests};
 use super::param::Negotiated;
 use super::phase::{Phase, PhaseCell};
 use crate::error::errno_of_rdma;
-use crate::verbs;
+use crate::verbs::{self, Standing};
 
 /// The number by which events name an id. No two ids of a process ever have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -89,8 +89,8 @@ pub(super) struct Handle {
     phase: PhaseCell,
     view: Mutex<View>,
     requests: Requests,
-    /// Whether the id's queue pair may send.
-    connected: Arc<AtomicBool>,
+    /// What the id's queue pair is told about its connection.
+    standing: Arc<Standing>,
 }
 
 /// What the id's own lock protects: the channel, and in C everything that reads `id->qp`.
@@ -148,7 +148,7 @@ impl Handle {
             phase: PhaseCell::new(phase),
             view: Mutex::new(View::default()),
             requests: Requests::default(),
-            connected: Arc::default(),
+            standing: Arc::default(),
         }
     }
 
@@ -169,13 +169,15 @@ impl Handle {
         &self.phase
     }
 
-    pub(super) fn connected(&self) -> &Arc<AtomicBool> {
-        &self.connected
+    pub(super) fn standing(&self) -> &Arc<Standing> {
+        &self.standing
     }
 
     /// The queue pair may send from now on.
     pub(super) fn set_connected(&self) {
-        self.connected.store(true, Ordering::Relaxed);
+        let negotiated = self.view().negotiated;
+        let reads = negotiated.map_or(0, |negotiated| negotiated.initiator_depth);
+        self.standing.connect(reads);
     }
 
     pub(super) fn requests(&self) -> &Requests {

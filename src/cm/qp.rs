@@ -2,7 +2,6 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use rdma_sys::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_state};
 
@@ -10,7 +9,7 @@ use super::handle::{Control, Handle, RawQp, modify};
 use super::id::CmId;
 use super::phase::Phase;
 use crate::error::{Cause, Error, ErrorKind, Result, errno_of_rdma, pointer_of};
-use crate::verbs::{self, ProtectionDomain, QpOwner, QueuePair, QueuePairInit};
+use crate::verbs::{self, ProtectionDomain, QpOwner, QueuePair, QueuePairInit, Standing};
 
 const OP: &str = "rdma_create_qp";
 
@@ -110,8 +109,8 @@ pub(super) fn number(RawQp(qp): RawQp) -> u32 {
 struct IdOwner(Arc<Handle>);
 
 impl QpOwner for IdOwner {
-    fn connected(&self) -> Arc<AtomicBool> {
-        Arc::clone(self.0.connected())
+    fn standing(&self) -> Arc<Standing> {
+        Arc::clone(self.0.standing())
     }
 
     fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {

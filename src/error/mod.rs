@@ -42,6 +42,12 @@ pub(crate) enum Cause {
         limit: u64,
         advice: &'static str,
     },
+    /// The transport, or the device, has no such operation.
+    #[error("{by} has no {what}")]
+    Unsupported {
+        what: &'static str,
+        by: &'static str,
+    },
     /// The object is not in the phase that the call needs.
     #[error("this needs {needed}, but {found}")]
     State {
@@ -114,6 +120,10 @@ impl Error {
         Self::new(op, Cause::State { needed, found })
     }
 
+    pub(crate) fn unsupported(op: &'static str, what: &'static str, by: &'static str) -> Self {
+        Self::new(op, Cause::Unsupported { what, by })
+    }
+
     pub(crate) fn too_large(
         op: &'static str,
         field: &'static str,
@@ -159,6 +169,7 @@ impl Error {
             Cause::Errno { kind, .. } | Cause::Plain { kind, .. } => *kind,
             Cause::TooLarge { .. } => ErrorKind::TooLarge,
             Cause::Resolve(_) => ErrorKind::InvalidInput,
+            Cause::Unsupported { .. } => ErrorKind::Unsupported,
             Cause::State { .. } => ErrorKind::State,
             Cause::DeviceMismatch { .. } => ErrorKind::DeviceMismatch,
             Cause::Rejected(_)

@@ -17,6 +17,14 @@ pub enum Op {
     Send,
     /// Took a message from the peer.
     Receive,
+    /// Wrote to the peer's memory.
+    Write,
+    /// Read from the peer's memory.
+    Read,
+    /// Added to eight bytes of the peer's memory.
+    FetchAdd,
+    /// Compared eight bytes of the peer's memory, and swapped them.
+    CompareSwap,
 }
 
 /// A finished work request (`ibv_wc`), with what belongs to it.
@@ -48,11 +56,11 @@ impl Completion<'_> {
             status,
         };
         match op {
-            Op::Send => Self::Sent(Sent {
+            Op::Receive => Self::Received(Received::new(wc, done)),
+            _ => Self::Sent(Sent {
                 done,
                 _queue: PhantomData,
             }),
-            Op::Receive => Self::Received(Received::new(wc, done)),
         }
     }
 

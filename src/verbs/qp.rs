@@ -10,8 +10,9 @@ use super::attached::Attached;
 use super::cq::CqHandle;
 use super::pd::ProtectionDomain;
 use super::qp_inner::{QpInner, QpOwner};
-use super::queue::{ReceiveQueue, SendQueue};
+use super::recv_queue::ReceiveQueue;
 use super::rnr_timer::rnr_timer_code;
+use super::send_queue::SendQueue;
 use crate::error::{Error, ErrorKind, Result, errno_of_verbs};
 
 /// A queue pair (`ibv_qp`): a send queue and a receive queue, each of which may live on its own thread.
@@ -137,7 +138,7 @@ pub(crate) unsafe fn new_on(
         ..ibv_qp_init_attr::default()
     };
     let raw = create(&mut attr)?;
-    let connected = owner.connected();
+    let standing = owner.standing();
     // INVARIANT: the caller vouches for what `create` made; the rings were attached to its two queues above.
     let inner = Arc::new(QpInner {
         raw,
@@ -147,7 +148,7 @@ pub(crate) unsafe fn new_on(
         pd: pd.clone(),
     });
     Ok(QueuePair {
-        send: SendQueue::new(send_producer, connected, Arc::clone(&inner)),
+        send: SendQueue::new(send_producer, standing, Arc::clone(&inner)),
         recv: ReceiveQueue::new(recv_producer, inner),
     })
 }

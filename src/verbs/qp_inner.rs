@@ -4,18 +4,18 @@ use std::fmt;
 use std::mem;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use rdma_sys::{ibv_qp, ibv_qp_attr};
 
 use super::attached::Attached;
 use super::pd::ProtectionDomain;
+use super::standing::Standing;
 use crate::error::{Error, Result, errno_of_verbs};
 
 /// Who made a queue pair, and so knows which locks its end must take.
 pub(crate) trait QpOwner: Send + Sync {
-    /// Whether the queue pair may send: true once it is connected, and then for good.
-    fn connected(&self) -> Arc<AtomicBool>;
+    /// How the connection of the queue pair stands.
+    fn standing(&self) -> Arc<Standing>;
 
     /// Changes attributes of the queue pair; returns what `ibv_modify_qp` did.
     fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32;
