@@ -9,7 +9,7 @@ use crate::arg;
 use crate::c::{
     ibv_ece, ibv_qp_type, ibv_sa_path_rec, rdma_cm_id, rdma_event_channel, rdma_port_space,
 };
-use crate::call::Errno;
+use crate::call::{self, Errno};
 use crate::doom::doom;
 use crate::kernel::State;
 use crate::message::Param;
@@ -132,6 +132,10 @@ impl World {
     pub(crate) fn kernel_id(&mut self, address: usize) -> Result<&mut Id, Errno> {
         let id = self.id_mut(address);
         if id.destroying {
+            // Its destruction waits for who reads an event of it; the kernel has forgotten it already.
+            if call::current() == "rdma_get_cm_event" {
+                return Err(libc::ENOENT);
+            }
             doom!("use of an id that another thread is destroying ({address:#x})");
         }
         if id.c.look(|c| c.channel.addr()) != id.file {

@@ -162,13 +162,18 @@ impl World {
         // What nobody has read is dropped; a request among it ends with its new id.
         for queued in self.withdraw(file, |queued| queued.id == address) {
             if let Some(child) = queued.child {
-                self.leave_peer(child);
-                self.free_id(child);
+                self.drop_child(child);
             }
         }
         self.id_mut(address).state = State::Ended;
         debug_assert!(state != State::Requested || self.id(address).peer.is_none());
         self.id(address).reported
+    }
+
+    /// Ends the new id of a request that no program has seen.
+    pub(crate) fn drop_child(&mut self, child: usize) {
+        self.leave_peer(child);
+        self.free_id(child);
     }
 
     /// Tells the other end that this one is going.

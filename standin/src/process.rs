@@ -93,7 +93,10 @@ fn process(world: &mut World, queued: &mut Queued) -> Option<(u32, i32)> {
                 None => world.orphan(id),
             };
             queued.child = Some(child);
-            world.deliver_child(id, child);
+            if world.deliver_child(id, child).is_err() {
+                world.drop_child(child);
+                return None;
+            }
             same
         }
         CONNECT_RESPONSE => {
@@ -169,7 +172,7 @@ impl World {
     }
 
     /// The library makes its part of the new id of a request.
-    fn deliver_child(&mut self, listener: usize, child: usize) {
+    fn deliver_child(&mut self, listener: usize, child: usize) -> Result<(), Errno> {
         let (context, channel) = self.id(listener).c.look(|c| (c.context, c.channel));
         let found = self.id_mut(child);
         found.delivered = true;
@@ -180,10 +183,9 @@ impl World {
             c.context = context;
             c.channel = channel;
         });
-        if let Err(errno) = self.query(child) {
-            doom!("the new id of a request has no device any more (errno {errno})");
-        }
+        self.query(child)?;
         self.give_path(child);
+        Ok(())
     }
 
     /// The library makes the queue pair ready and confirms.
