@@ -12,6 +12,7 @@ mod device;
 mod ignored;
 mod pair;
 mod setup;
+mod standin;
 mod sum;
 mod tally;
 mod test;

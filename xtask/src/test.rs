@@ -2,7 +2,8 @@
 //!
 //! What needs nothing special runs on the machine, by `cargo test`. Of the ignored tests, those of `softroce` and of
 //! this program boot virtual machines of their own, so they run on the machine too; those in rdmacm's test programs
-//! `device_*` run beside an RDMA device: in the micro-VM, all in one boot, or with `--device` on the machine's own.
+//! `device_*` run beside an RDMA device: in the micro-VM, all in one boot, or with `--device` on the machine's own. Those
+//! in `standin_*` run on the stand-in for the C libraries.
 //! Before anything runs, the programs are asked for the list of their tests, so that one which got lost on the way
 //! (a crash, a guest that died) counts as failed and not as nothing.
 
@@ -18,7 +19,7 @@ use softroce::{Stdio as VmStdio, Vm};
 
 use crate::{
     cargo::{self, Executable},
-    ignored, setup,
+    ignored, setup, standin,
     sum::{Ran, Sum},
     tally::{self, Counting},
 };
@@ -77,6 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
     let mut sum = Sum::default();
     sum.add("cargo test", on_the_machine(&args.filters)?, None);
+    on_the_stand_in(&mut sum, &args.filters)?;
     for group in &groups {
         let ran = group.run(args)?;
         sum.add(group.place.name(), ran, Some(group.tests));
@@ -222,6 +224,18 @@ fn on_the_machine(filters: &[String]) -> Result<Ran> {
             .args(["test", "--workspace", "--no-fail-fast", "--"])
             .args(filters),
     )
+}
+
+/// Runs the ignored tests of rdmacm's test programs `standin_*`, on the stand-in for the C libraries.
+fn on_the_stand_in(sum: &mut Sum, filters: &[String]) -> Result<()> {
+    let folder = standin::build()?;
+    let tests = listed(&standin::list(&folder, filters)?);
+    if tests == 0 {
+        return Ok(());
+    }
+    let ran = counted(&mut standin::tests(&folder, &[], filters))?;
+    sum.add("the tests on the stand-in", ran, Some(tests));
+    Ok(())
 }
 
 impl Group {
