@@ -131,6 +131,29 @@ fn case_25_a_listener_stays_where_it_is() {
     });
 }
 
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn case_25_a_waiting_reader_is_woken_by_events_that_move_along() {
+    device();
+    in_time("a waiting reader", || {
+        let listening = Listening::new();
+        let old = EventChannel::new().unwrap();
+        let new = EventChannel::new().unwrap();
+        let id = CmId::new(&old).unwrap();
+        let reader = {
+            let new = new.clone();
+            thread::spawn(move || new.wait(Some(Duration::from_secs(5))).unwrap())
+        };
+        id.resolve_addr(None, listening.addr(), RESOLVE).unwrap();
+        // The event is queued on the old channel, and the reader waits on the new one.
+        thread::sleep(Duration::from_millis(500));
+        id.migrate(&new).unwrap();
+        let woken = reader.join().unwrap();
+        let left = new.try_event().unwrap();
+        assert!(woken.is_some(), "the reader slept on, beside {left:?}");
+    });
+}
+
 /// Without both channels' gates, 10 of 1,500 rounds end in CONNECT_ERROR.
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
