@@ -42,6 +42,13 @@ use crate::{
 /// How long a guest under KVM may take to its first sign of life: ten times what it needs.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long an emulated guest may take to it before it is booted once more, without a limit. On a machine with nine processes for two
+/// processors it took 15 s.
+///
+/// One boot in some fifty on such a machine hangs in the guest's kernel: both processors run into the breakpoint by which it patches a
+/// static key (`sched_clock_idle_wakeup_event`, QEMU 7.2), which the emulator goes on seeing after it has been taken away.
+const EMULATION_PATIENCE: Duration = Duration::from_secs(90);
+
 /// A micro-VM to run commands in.
 ///
 /// ```no_run
@@ -300,7 +307,15 @@ impl Vm {
             }
         }
         progress.step(format!("booting Linux {} under emulation", kernel.version));
-        let result = session.attempt(&machine(Accel::Tcg), None, &mut progress);
+        let mut result = session.attempt(
+            &machine(Accel::Tcg),
+            Some(EMULATION_PATIENCE),
+            &mut progress,
+        );
+        if matches!(result, Ok(End::NoLife)) {
+            progress.step("the guest hangs; booting it once more");
+            result = session.attempt(&machine(Accel::Tcg), None, &mut progress);
+        }
         // Only now is it certain that KVM was at fault, not a setting.
         if choice == Accel::Kvm && session.alive() {
             knowledge.remember(false);
