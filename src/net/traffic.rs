@@ -206,14 +206,13 @@ impl Traffic {
             if self.read_events()? || self.cq.arm()? {
                 continue;
             }
-            let Some(completions) = self.cq.channel_fd() else {
+            let Some(completions) = self.cq.event_fd() else {
                 continue;
             };
             let ready = os::wait_readable([completions, self.channel.as_fd()], deadline)?;
             if ready == [false, false] {
                 return Ok(Turn::TimedOut);
             }
-            self.cq.clear_events()?;
         }
     }
 

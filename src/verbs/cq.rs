@@ -1,13 +1,14 @@
 #![expect(unsafe_code, reason = "owns a pointer to an ibv_cq")]
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rdma_sys::{ibv_cq, ibv_wc};
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::io::Errno;
 
 use super::comp_channel::CompChannel;
 use super::completion::Completion;
@@ -32,6 +33,8 @@ pub struct CompletionQueue {
     rings: Vec<Option<Arc<Ring>>>,
     /// Rings whose queue pair is gone: dropped once the queue has been seen empty since.
     retiring: Vec<u32>,
+    /// Whether an event may be pending.
+    armed: bool,
     shared: CqHandle,
 }
 
@@ -43,12 +46,37 @@ pub struct CqHandle {
 
 /// # Invariants
 ///
-/// `raw` is a queue of `context`, made with `channel`, that nobody else destroys.
+/// `raw` is a queue of `context`, made with the channel of `events`, that nobody else destroys.
 struct Inner {
     raw: NonNull<ibv_cq>,
     mailbox: Mailbox,
-    channel: Option<CompChannel>,
+    events: Option<Events>,
     context: Context,
+}
+
+/// What tells a poller that sleeps.
+#[derive(Debug)]
+struct Events {
+    channel: CompChannel,
+    /// Readable when the channel or the mailbox's bell is. The channel's own descriptor is not given out: an event that
+    /// somebody else reads from it is never acknowledged, and the end of the queue waits for that.
+    watch: OwnedFd,
+}
+
+impl Events {
+    /// Makes a channel, and a bell for the mailbox.
+    fn new(context: &Context) -> Result<(Self, OwnedFd)> {
+        let os_error = |op| move |errno: Errno| Error::os(op, errno.raw_os_error());
+        let channel = CompChannel::new(context)?;
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let bell = eventfd(0, flags).map_err(os_error("eventfd"))?;
+        let watch = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os_error("epoll_create"))?;
+        for fd in [channel.as_fd(), bell.as_fd()] {
+            let data = epoll::EventData::new_u64(0);
+            epoll::add(&watch, fd, data, epoll::EventFlags::IN).map_err(os_error("epoll_ctl"))?;
+        }
+        Ok((Self { channel, watch }, bell))
+    }
 }
 
 // SAFETY: the pointer is only handed to libibverbs and to the provider, which take the queue's lock.
@@ -105,15 +133,13 @@ impl CompletionQueue {
                 "cqe is 0; a completion queue holds at least one completion",
             ));
         };
-        let channel = with_channel
-            .then(|| CompChannel::new(context))
-            .transpose()?;
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let bell = with_channel.then(|| eventfd(0, flags)).transpose();
-        let bell = bell.map_err(|errno| Error::os("eventfd", errno.raw_os_error()))?;
-        let raw_channel = channel
+        let (events, bell) = match with_channel {
+            true => Events::new(context).map(|(events, bell)| (Some(events), Some(bell)))?,
+            false => (None, None),
+        };
+        let raw_channel = events
             .as_ref()
-            .map_or(ptr::null_mut(), CompChannel::as_raw);
+            .map_or(ptr::null_mut(), |events| events.channel.as_raw());
         // SAFETY: `ibv_create_cq` wants an open device and a channel of it or none; both are kept by the `Inner` below.
         let raw = unsafe {
             rdma_sys::ibv_create_cq(context.as_raw(), entries, ptr::null_mut(), raw_channel, 0)
@@ -121,11 +147,11 @@ impl CompletionQueue {
         let raw = pointer_of(raw).map_err(|errno| Error::os(OP, errno))?;
         // SAFETY: the queue just made is readable; `cqe` is what was granted.
         let granted = unsafe { (*raw.as_ptr()).cqe };
-        // INVARIANT: just made on `context` with `channel`, and known to nobody else.
+        // INVARIANT: just made on `context` with the channel of `events`, and known to nobody else.
         let inner = Inner {
             raw,
             mailbox: Mailbox::new(u32::try_from(granted).unwrap_or(cqe), bell),
-            channel,
+            events,
             context: context.clone(),
         };
         Ok(Self {
@@ -133,6 +159,7 @@ impl CompletionQueue {
             unread: 0..0,
             rings: Vec::new(),
             retiring: Vec::new(),
+            armed: false,
             shared: CqHandle {
                 inner: Arc::new(inner),
             },
@@ -188,49 +215,67 @@ impl CompletionQueue {
             if self.arm()? {
                 return Ok(true);
             }
-            let mailbox = self.shared.mailbox();
-            let (Some(events), Some(bell)) = (self.channel_fd(), mailbox.bell()) else {
+            let Some(watch) = self.event_fd() else {
                 return Err(no_channel("ibv_get_cq_event"));
             };
-            let ready = os::wait_readable([events, bell], deadline)?;
-            if ready == [false, false] {
+            if os::wait_readable([watch], deadline)? == [false] {
                 return self.has_more();
-            }
-            mailbox.hear();
-            self.clear_events()?;
-            if self.has_more()? {
-                return Ok(true);
             }
         }
     }
 
-    /// Asks for an event with the next completion, then looks once more: true when a completion can be polled now.
-    pub(crate) fn arm(&mut self) -> Result<bool> {
+    /// Asks to be told of the next completion, then looks once more: true when a completion can be polled now, and there is
+    /// nothing to wait for.
+    ///
+    /// After false, [`event_fd`](Self::event_fd) becomes readable with the next completion, or when there is something else for
+    /// the queue's owner to do: then arm again, and poll. So an event loop misses nothing:
+    ///
+    /// ```no_run
+    /// # fn run(cq: &mut rdmacm::CompletionQueue, wait: impl Fn(std::os::fd::BorrowedFd<'_>)) -> Result<(), rdmacm::Error> {
+    /// loop {
+    ///     while let Some(completion) = cq.poll()? {
+    ///         println!("{completion:?}");
+    ///     }
+    ///     if !cq.arm()? {
+    ///         // `poll`, `epoll` or an async runtime, beside whatever else there is to wait for.
+    ///         wait(cq.event_fd().expect("made with a channel"));
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// Calls `ibv_req_notify_cq`, and `ibv_get_cq_event` for what is pending
+    /// ([man 3](https://man7.org/linux/man-pages/man3/ibv_get_cq_event.3.html)). Blocks: no.
+    ///
+    /// # Errors
+    ///
+    /// [`State`](ErrorKind::State) when the queue was made without a channel; what the kernel or the provider reports.
+    #[doc(alias = "ibv_req_notify_cq")]
+    pub fn arm(&mut self) -> Result<bool> {
         const OP: &str = "ibv_req_notify_cq";
         if !self.unread.is_empty() {
             return Ok(true);
         }
-        if self.shared.inner.channel.is_none() {
+        let Some(events) = &self.shared.inner.events else {
             return Err(no_channel(OP));
+        };
+        if self.armed {
+            self.shared.mailbox().hear();
+            // SAFETY: the channel's only queue is this one.
+            unsafe { events.channel.drain() }?;
         }
+        self.armed = true;
         // SAFETY: `ibv_req_notify_cq` wants a queue that was made with a channel, which was checked.
         let returned = unsafe { rdma_sys::ibv_req_notify_cq(self.shared.as_raw(), 0) };
         errno_of_verbs(returned).map_err(|errno| Error::os(OP, errno))?;
         self.has_more()
     }
 
-    /// Reads and acknowledges the events of the channel.
-    pub(crate) fn clear_events(&mut self) -> Result<()> {
-        match &self.shared.inner.channel {
-            // SAFETY: the channel's only queue is this one.
-            Some(channel) => unsafe { channel.drain() },
-            None => Ok(()),
-        }
-    }
-
-    /// The descriptor to wait for after [`arm`](Self::arm). Only [`clear_events`](Self::clear_events) may read from it.
-    pub(crate) fn channel_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.shared.inner.channel.as_ref().map(AsFd::as_fd)
+    /// The descriptor to wait for after [`arm`](Self::arm), never to be read; `None` when the queue was made without a channel.
+    #[must_use]
+    pub fn event_fd(&self) -> Option<BorrowedFd<'_>> {
+        let events = self.shared.inner.events.as_ref()?;
+        Some(events.watch.as_fd())
     }
 
     /// Whether a completion can be polled now.
@@ -358,7 +403,7 @@ impl Drop for Inner {
         let returned = unsafe { rdma_sys::ibv_destroy_cq(self.raw.as_ptr()) };
         if errno_of_verbs(returned).is_err() {
             // The queue lives on, so what it needs must too.
-            std::mem::forget(self.channel.take());
+            std::mem::forget(self.events.take());
             std::mem::forget(self.context.clone());
         }
     }

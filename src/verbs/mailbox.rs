@@ -1,6 +1,6 @@
 //! How rings get into a completion queue's table and out of it again: the posting side writes here, the poller reads.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -99,11 +99,6 @@ impl Mailbox {
             // It fails when it has rung 2^64 times: then it is readable.
             let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
         }
-    }
-
-    /// The bell's descriptor, to wait for beside completions.
-    pub(super) fn bell(&self) -> Option<BorrowedFd<'_>> {
-        self.bell.as_ref().map(AsFd::as_fd)
     }
 
     /// Silences the bell.
