@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use common::cm::{
     End, Listening, Parts, established, event, message, pair, rejected, until_clients_are_gone,
 };
 use common::load::{Held, patience, rounds};
-use common::{device, in_time, within};
+use common::{device, eventually, in_time, within};
 use rdmacm::{
     ConnParam, Connection, ErrorKind, EventChannel, EventKind, Listener, Options, Result,
 };
@@ -97,26 +97,36 @@ fn sixty_four_blocking_clients_at_once_are_all_served() {
 /// Reads the events of a channel on a thread of its own, without a pause, until told to stop.
 struct Reader {
     stop: Arc<AtomicBool>,
+    seen: Arc<AtomicUsize>,
     thread: thread::JoinHandle<Result<Vec<EventKind>>>,
 }
 
 impl Reader {
     fn of(channel: &EventChannel) -> Self {
-        let (channel, stop) = (channel.clone(), Arc::new(AtomicBool::new(false)));
+        let channel = channel.clone();
+        let (stop, seen) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
         let thread = {
-            let stop = Arc::clone(&stop);
+            let (stop, seen) = (Arc::clone(&stop), Arc::clone(&seen));
             thread::spawn(move || {
                 let mut kinds = Vec::new();
                 while !stop.load(Ordering::Relaxed) {
                     match channel.try_event()? {
-                        Some(event) => kinds.push(event.kind),
+                        Some(event) => {
+                            kinds.push(event.kind);
+                            seen.fetch_add(1, Ordering::Relaxed);
+                        }
                         None => thread::yield_now(),
                     }
                 }
                 Ok(kinds)
             })
         };
-        Self { stop, thread }
+        Self { stop, seen, thread }
+    }
+
+    /// Waits until an event was read.
+    fn has_read(&self) {
+        eventually("an event", || self.seen.load(Ordering::Relaxed) > 0);
     }
 
     fn finish(self) -> Vec<EventKind> {
@@ -138,6 +148,10 @@ fn case_28_a_queue_pair_is_destroyed_while_another_thread_reads_rejected() {
             id.connect(ConnParam::new()).unwrap();
             moment(round);
             parts.qp.close().unwrap();
+            // In every other round the id goes at once, too.
+            if round % 2 == 0 {
+                reader.has_read();
+            }
             drop(id);
             for kind in reader.finish() {
                 assert!(matches!(kind, EventKind::Rejected(_)), "{kind:?}");
@@ -166,6 +180,9 @@ fn case_28_a_queue_pair_is_destroyed_while_another_thread_reads_the_answer() {
             let reader = Reader::of(&channel);
             moment(round);
             parts.qp.close().unwrap();
+            if round % 2 == 0 {
+                reader.has_read();
+            }
             drop(id);
             for kind in reader.finish() {
                 // Without its queue pair the answer is the program's to deal with.

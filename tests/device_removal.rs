@@ -190,3 +190,18 @@ fn case_41_the_blocking_layer_is_told() {
         removal.must_end("the removal ends with the last connection");
     });
 }
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn case_41_ids_whose_removal_nobody_has_read_let_the_device_go_too() {
+    device();
+    in_time("unread removals", || {
+        let listening = Listening::at(addr(0), 0);
+        let (client, server) = pair(&listening);
+        let mut removal = Removal::start();
+        thread::sleep(Duration::from_millis(500));
+        assert!(!removal.is_over());
+        drop((client, server, listening));
+        removal.must_end("the removal ends with the last object");
+    });
+}

@@ -16,12 +16,12 @@ pub(crate) fn full() -> bool {
     std::env::var_os("RDMACM_FULL").is_some_and(|value| value != "0")
 }
 
-/// How long a load test may take: a minute, or half an hour when the environment has asked for more.
+/// How long a load test may take: a few minutes, or half an hour when the environment has asked for more.
 pub(crate) fn patience() -> Duration {
     if full() || number("RDMACM_ROUNDS").is_some() {
         Duration::from_secs(1800)
     } else {
-        Duration::from_secs(100)
+        Duration::from_secs(240)
     }
 }
 
