@@ -6,6 +6,7 @@
 mod abi;
 mod child;
 mod ends;
+pub(crate) mod raw;
 
 use std::ffi::{CString, c_void};
 use std::net::SocketAddr;
