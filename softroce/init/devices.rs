@@ -57,7 +57,8 @@ pub(crate) fn set_up() -> Result<(), String> {
 /// Makes the soft-iWARP device when its module is among the extra ones, which have been loaded.
 pub(crate) fn set_up_extra(folder: &str) -> Result<(), String> {
     if modules::folder_has(folder, SIW.kind) {
-        add(&SIW)
+        add(&SIW)?;
+        wait_until_active(&SIW)
     } else {
         Ok(())
     }
@@ -90,6 +91,23 @@ fn add(plan: &Plan) -> Result<(), String> {
     steps().map_err(|error| format!("cannot make the RDMA device {device}: {error}"))
 }
 
+/// Waits until the port is active. iWARP's one GID is the link's hardware address, and there at once.
+fn wait_until_active(plan: &Plan) -> Result<(), String> {
+    let start = Instant::now();
+    while !is_active(plan) {
+        if start.elapsed() > PATIENCE {
+            return Err(format!("the RDMA device {} did not come up", plan.device));
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+fn is_active(plan: &Plan) -> bool {
+    let state = format!("/sys/class/infiniband/{}/ports/1/state", plan.device);
+    fs::read_to_string(state).is_ok_and(|state| state.contains("ACTIVE"))
+}
+
 /// Waits until the port is active and its addresses are in the table of GIDs.
 fn wait_for(plan: &Plan) -> Result<(), String> {
     let port = format!("/sys/class/infiniband/{}/ports/1", plan.device);
@@ -100,8 +118,7 @@ fn wait_for(plan: &Plan) -> Result<(), String> {
         .collect();
     let start = Instant::now();
     loop {
-        let active =
-            fs::read_to_string(format!("{port}/state")).is_ok_and(|state| state.contains("ACTIVE"));
+        let active = is_active(plan);
         let gids: Vec<String> = (0..8)
             .filter_map(|index| fs::read_to_string(format!("{port}/gids/{index}")).ok())
             .map(|gid| gid.trim().to_owned())

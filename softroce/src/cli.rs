@@ -61,6 +61,9 @@ struct Options {
     /// Loads one more kernel module, a .ko file; may be given more than once.
     #[arg(long, value_name = "PATH")]
     module: Vec<PathBuf>,
+    /// Adds a soft-iWARP device, siw0 with 10.9.2.1; builds its module, once, where the kernel comes without.
+    #[arg(long, conflicts_with = "device")]
+    siw: bool,
     /// Loads more of the kernel's own modules, such as veth,sch_netem.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     modules: Vec<String>,
@@ -108,6 +111,7 @@ impl Options {
             .memory_mib(self.memory)
             .consent(self.consent())
             .own_device(self.device)
+            .soft_iwarp(self.siw)
             .terminal(self.terminal)
             .quiet(self.quiet)
             .verbose(self.verbose);

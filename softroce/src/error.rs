@@ -33,6 +33,14 @@ pub enum Error {
         /// Its name.
         name: String,
     },
+    /// The kernel comes without soft-iWARP, and none could be built for it.
+    #[error("Linux {version} comes without soft-iWARP (siw), and it could not be built: {why}")]
+    NoSiw {
+        /// The kernel's version.
+        version: String,
+        /// What is in the way.
+        why: String,
+    },
     /// A file given as a module is none.
     #[error("cannot use {} as a kernel module: {why}", path.display())]
     BadModule {

@@ -4,6 +4,7 @@ mod boot;
 mod download;
 mod image;
 mod modules;
+pub(crate) mod siw;
 
 use std::{
     fs, io,

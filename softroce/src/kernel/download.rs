@@ -1,6 +1,6 @@
 //! A kernel from the distribution's archive: downloaded and unpacked into the cache, not installed.
 
-mod apt;
+pub(super) mod apt;
 mod others;
 
 use std::{
@@ -26,14 +26,24 @@ const ROOM: u64 = 500 << 20;
 const SCRATCH: &str = ".unpacking-";
 
 /// What a distribution's way needs: a folder to download into, a folder to unpack into, and the means to run tools.
-struct Work<'a> {
+pub(super) struct Work<'a> {
     packages: PathBuf,
-    root: PathBuf,
+    pub(super) root: PathBuf,
     interrupts: &'a Interrupts,
     progress: &'a mut Progress,
 }
 
 impl Work<'_> {
+    /// Begins a step that the user sees.
+    pub(super) fn step(&mut self, text: impl Into<String>) {
+        self.progress.step(text);
+    }
+
+    /// Runs a tool and returns what it says on its standard output.
+    pub(super) fn run(&self, command: &mut Command) -> Result<Vec<u8>, Error> {
+        self.interrupts.run(command, &mut || ())
+    }
+
     /// Runs a tool that adds to the folder of packages, showing how far it is.
     fn download(&mut self, command: &mut Command, total: Option<u64>) -> Result<(), Error> {
         self.progress.download(total);
@@ -66,6 +76,19 @@ pub(crate) fn download(cache: &Cache, progress: &mut Progress) -> Result<Kernel,
             "none is installed, and this distribution's package manager is unknown".into(),
         )
     })?;
+    let target = cache.path("kernel");
+    let there = || installed(&target).into_iter().next();
+    in_turn(cache, progress, there, |work| fetch(manager, work, &target))
+}
+
+/// Makes something in scratch folders of the cache, which are removed afterwards, unless it is `there` once the other
+/// processes that do so have finished.
+pub(super) fn in_turn<T>(
+    cache: &Cache,
+    progress: &mut Progress,
+    there: impl FnOnce() -> Option<T>,
+    make: impl FnOnce(&mut Work<'_>) -> Result<T, Error>,
+) -> Result<T, Error> {
     let interrupts = Interrupts::watch()?;
     let folder = cache.folder()?;
     let failed = |path: &Path| {
@@ -75,9 +98,8 @@ pub(crate) fn download(cache: &Cache, progress: &mut Progress) -> Result<Kernel,
     let lock_path = cache.path("lock");
     let lock = fs::File::create(&lock_path).map_err(failed(&lock_path))?;
     take_turn(&lock, &interrupts, progress)?;
-    let target = cache.path("kernel");
-    if let Some(kernel) = installed(&target).into_iter().next() {
-        return Ok(kernel);
+    if let Some(found) = there() {
+        return Ok(found);
     }
     remove_abandoned(folder);
     require_room(folder)?;
@@ -94,9 +116,15 @@ pub(crate) fn download(cache: &Cache, progress: &mut Progress) -> Result<Kernel,
     for folder in [&work.packages, &work.root] {
         fs::create_dir(folder).map_err(failed(folder))?;
     }
+    let made = make(&mut work)?;
+    progress.finish();
+    Ok(made)
+}
+
+fn fetch(manager: Manager, work: &mut Work<'_>, target: &Path) -> Result<Kernel, Error> {
     match manager {
-        Manager::Apt => apt::fetch(&mut work)?,
-        other => others::fetch(other, &mut work)?,
+        Manager::Apt => apt::fetch(work)?,
+        other => others::fetch(other, work)?,
     }
     let root = work.root.clone();
     if installed(&root).is_empty() {
@@ -108,13 +136,12 @@ pub(crate) fn download(cache: &Cache, progress: &mut Progress) -> Result<Kernel,
     for kernel in installed(&root) {
         // So that modprobe works in the guest; where it is not installed, neither is this.
         let mut index = Command::new("depmod");
-        let _ = interrupts.run(index.arg("-b").arg(&root).arg(&kernel.version), &mut || ());
+        let _ = work.run(index.arg("-b").arg(&root).arg(&kernel.version));
     }
-    interrupts.check()?;
-    progress.finish();
-    let _ = fs::remove_dir_all(&target);
-    fs::rename(&root, &target).map_err(|source| Error::io("make", &target, source))?;
-    installed(&target)
+    work.interrupts.check()?;
+    let _ = fs::remove_dir_all(target);
+    fs::rename(&root, target).map_err(|source| Error::io("make", target, source))?;
+    installed(target)
         .into_iter()
         .next()
         .ok_or_else(|| Error::NoKernel("what was unpacked has gone".into()))
@@ -134,7 +161,7 @@ fn take_turn(
             Err(error) => return Err(Error::io("lock", "the cache", error.into())),
         }
         if !told {
-            progress.step("waiting for another download of the kernel");
+            progress.step("waiting for another download");
             told = true;
         }
         interrupts.check()?;

@@ -79,6 +79,12 @@ impl Tree {
         self.files.contains_key(name) || self.builtin.contains(name)
     }
 
+    /// What the kernel's modules say that they were built for.
+    pub(crate) fn vermagic(&self) -> Option<String> {
+        let content = read(self.files.get(ESSENTIAL)?).ok()?;
+        fact(&content, "vermagic")
+    }
+
     /// Returns the modules of every step with all that they depend on, each module once, dependencies first.
     pub(crate) fn resolve(
         &self,
@@ -107,13 +113,15 @@ impl Tree {
         loaded: &mut HashSet<String>,
         to: &mut Vec<Module>,
     ) -> Result<(), Error> {
+        if !files.is_empty() || names.iter().any(|name| name == "siw") {
+            FOR_EXTRA
+                .iter()
+                .try_for_each(|name| self.add(name, loaded, to))?;
+        }
         for name in names {
             self.add(&name.replace('-', "_"), loaded, to)?;
         }
         for file in files {
-            FOR_EXTRA
-                .iter()
-                .try_for_each(|name| self.add(name, loaded, to))?;
             let name = module_name(file).ok_or_else(|| Error::BadModule {
                 path: file.clone(),
                 why: "its name does not end in .ko",
@@ -199,15 +207,23 @@ fn without_signature(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// The names that a module says it depends on.
-fn depends(content: &[u8]) -> Option<Vec<String>> {
+/// What a module says about itself in lines `KEY=VALUE`; `None` when it is no module.
+fn facts<'a>(content: &'a [u8], key: &'a str) -> Option<impl Iterator<Item = &'a str>> {
     let info = Elf::parse(content)?.section(".modinfo")?;
     let lines = info
         .split(|byte| *byte == 0)
         .filter_map(|line| std::str::from_utf8(line).ok());
-    let names = lines
-        .filter_map(|line| line.strip_prefix("depends="))
-        .flat_map(|names| names.split(','));
+    Some(lines.filter_map(move |line| line.strip_prefix(key)?.strip_prefix('=')))
+}
+
+/// The first thing that a module says under `key`.
+pub(crate) fn fact(content: &[u8], key: &str) -> Option<String> {
+    Some(facts(content, key)?.next()?.trim().to_owned())
+}
+
+/// The names that a module says it depends on.
+fn depends(content: &[u8]) -> Option<Vec<String>> {
+    let names = facts(content, "depends")?.flat_map(|names| names.split(','));
     Some(
         names
             .filter(|name| !name.is_empty())
@@ -298,6 +314,23 @@ mod tests {
         fs::write(&siw, object("ib_core,iw_cm")).unwrap();
         let steps = tree.resolve(&["sch-netem".into()], &[siw]).unwrap();
         assert_eq!(names(&steps, "extra"), ["sch_netem", "iw_cm", "siw"]);
+    }
+
+    #[test]
+    fn the_kernels_own_soft_iwarp_gets_what_it_asks_for_by_name() {
+        let more = [("crc32c_generic.ko", ""), ("siw.ko", "ib_core")];
+        let (_folder, tree) = tree(&[&USUAL[..], &more].concat(), BUILTIN);
+        let steps = tree.resolve(&["siw".into()], &[]).unwrap();
+        assert_eq!(names(&steps, "extra"), ["crc32c_generic", "siw"]);
+    }
+
+    #[test]
+    fn a_module_tells_what_it_was_built_for() {
+        let content = object("ib_core\0vermagic=6.1.0-57-amd64 SMP \0vermagic=x");
+        let found = fact(&content, "vermagic");
+        assert_eq!(found.as_deref(), Some("6.1.0-57-amd64 SMP"));
+        assert_eq!(fact(&content, "verm"), None);
+        assert_eq!(fact(b"text", "vermagic"), None);
     }
 
     #[test]

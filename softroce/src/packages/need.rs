@@ -33,6 +33,10 @@ pub enum Need {
     Iproute2,
     /// `libclang`, for bindgen.
     Libclang,
+    /// GNU `make`.
+    Make,
+    /// `xz`, which kernel sources are packed with.
+    Xz,
 }
 
 /// Folders of libraries, on one distribution or another.
@@ -46,7 +50,7 @@ const LIBRARIES: [&str; 5] = [
 
 impl Need {
     /// Every need.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Cc,
         Self::LibcHeaders,
         Self::PkgConfig,
@@ -58,6 +62,8 @@ impl Need {
         Self::Qemu,
         Self::Iproute2,
         Self::Libclang,
+        Self::Make,
+        Self::Xz,
     ];
 
     /// What a person calls it.
@@ -74,6 +80,8 @@ impl Need {
             Self::Qemu => "QEMU (qemu-system-x86_64)",
             Self::Iproute2 => "iproute2 (ip, rdma)",
             Self::Libclang => "libclang",
+            Self::Make => "make",
+            Self::Xz => "xz",
         }
     }
 
@@ -145,6 +153,8 @@ impl Need {
                 &["clang-dev"],
                 &["clang-devel"],
             ],
+            Self::Make => [&["make"]; 5],
+            Self::Xz => [&["xz-utils"], &["xz"], &["xz"], &["xz"], &["xz"]],
         };
         match manager {
             Manager::Apt => apt,
@@ -178,6 +188,8 @@ impl Need {
             Self::Perftest => program("ib_send_lat"),
             Self::Qemu => program("qemu-system-x86_64"),
             Self::Iproute2 => program("ip") && program("rdma"),
+            Self::Make => program("make"),
+            Self::Xz => program("xz"),
             Self::Libclang => clang_folders()
                 .iter()
                 .any(|folder| holds(folder, "libclang.so") || holds(folder, "libclang-")),
