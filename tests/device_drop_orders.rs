@@ -146,7 +146,7 @@ fn case_36_drops_on_seven_threads_leave_nothing() {
         };
         once();
         let held = Held::now();
-        let rounds = if full() { 2000 } else { 100 };
+        let rounds = if full() { 2000 } else { 60 };
         for round in 0..rounds {
             once();
             held.is_back(&format!("round {round}"));

@@ -267,7 +267,7 @@ fn case_32_33_one_side_drops_while_the_other_disconnects() {
         };
         once(0);
         let held = Held::now();
-        for round in 0..rounds(300) {
+        for round in 0..rounds(150) {
             once(round);
         }
         held.is_back("dropped connections");
@@ -301,7 +301,7 @@ fn case_42_a_listener_is_dropped_while_clients_come() {
         };
         once(0);
         let held = Held::now();
-        for round in 0..rounds(200).min(2000) {
+        for round in 0..rounds(100).min(2000) {
             once(round);
         }
         held.is_back("dropped listeners");
@@ -328,7 +328,7 @@ fn clients_that_are_gone_before_accept_never_stop_the_listener() {
         };
         once();
         let held = Held::now();
-        for _ in 0..rounds(30).min(300) {
+        for _ in 0..rounds(15).min(300) {
             once();
         }
         held.is_back("abandoned requests");
