@@ -157,6 +157,64 @@ fn two_ends_that_close_with_full_queues_do_not_wait_for_each_other() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
+fn a_message_that_was_lost_is_told_also_after_the_peer_has_gone() {
+    device();
+    let listener = Listener::bind(any_port()).expect("bind");
+    let addr = listener.local_addr();
+    let long = Options::new().message_size(64);
+    let client = thread::spawn(move || Connector::with(long).connect(addr).expect("connect"));
+    let short = Options::new().message_size(16);
+    let mut server = listener
+        .request()
+        .expect("a request")
+        .accept_with(&short)
+        .expect("accept");
+    let mut client = client.join().expect("no panic");
+    client.send(b"fits").expect("send");
+    client.send(&[7; 64]).expect("it is on its way");
+    drop(client.flush());
+    drop(client.close());
+    // Until all of that has arrived, for certain: nothing but reading would tell.
+    thread::sleep(Duration::from_secs(1));
+    assert_eq!(*server.recv().expect("recv").expect("a message"), *b"fits");
+    for _ in 0..2 {
+        let error = server.recv().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WorkFailed, "{error}");
+    }
+    assert_eq!(server.flush().unwrap_err().kind(), ErrorKind::WorkFailed);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn a_close_throws_away_whatever_arrives_meanwhile() {
+    device();
+    let (mut client, mut server) = connected(&Options::new().queue_depth(4));
+    for _ in 0..4 {
+        client
+            .send(b"from the client")
+            .expect("the server has as many receives posted");
+    }
+    let flood = thread::spawn(move || {
+        // More than all buffers of the client together; the end comes while they are on their way, or after them.
+        for _ in 0..200 {
+            if server.send(b"from the server").is_err() {
+                break;
+            }
+        }
+        server
+    });
+    let start = Instant::now();
+    in_time("the client's close", move || client.close()).expect("close");
+    assert!(
+        start.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        start.elapsed()
+    );
+    drop(in_time("the server's sends", move || flood.join()).expect("no panic"));
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
 fn a_flush_without_end_can_be_given_one() {
     device();
     let (mut client, server) = connected(&Options::new().queue_depth(1));

@@ -159,6 +159,22 @@ fn case_58_a_device_that_the_library_does_not_find_is_no_device() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
+fn case_58_an_old_library_says_resolved_and_has_no_device() {
+    let standin = Standin::start();
+    let device = Device {
+        hidden: Some(2),
+        ..Device::default()
+    };
+    standin.device(RXE0, device);
+    let error = Connector::with(hasty()).connect(addr(7471)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoDevice, "{error}");
+    assert_eq!(error.op(), "rdma_resolve_addr");
+    assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
+    standin.nothing_left();
+}
+
+#[test]
+#[ignore = "needs the stand-in libraries: cargo xtask test"]
 fn case_58_bound_to_such_a_device_an_id_has_none() {
     let standin = Standin::start();
     let device = Device {

@@ -25,7 +25,8 @@ fn codes() -> impl Iterator<Item = u32> {
     (0..20).chain([42])
 }
 
-/// The kind of error that an event is to every step that does not wait for it; `None`: the step goes on waiting.
+/// The kind of error that an event is to every step that does not wait for it; `None`: the step goes on waiting, and time
+/// runs out.
 fn failure(code: u32) -> Option<ErrorKind> {
     match code {
         // The status is a time-out.
@@ -33,7 +34,9 @@ fn failure(code: u32) -> Option<ErrorKind> {
         8 => Some(ErrorKind::Rejected),
         10 => Some(ErrorKind::Disconnected),
         11 => Some(ErrorKind::DeviceRemoved),
-        _ => None,
+        // ADDR_CHANGE and TIMEWAIT_EXIT are news of the connection.
+        14 | 15 => None,
+        _ => Some(ErrorKind::Other),
     }
 }
 

@@ -280,6 +280,9 @@ impl EventChannel {
             Some(handle) => {
                 // SAFETY: just read, and not acknowledged.
                 let kind = unsafe { EventKind::copy_of(event, errno, handle.is_datagram()) };
+                // SAFETY: the id is alive, as above, and the gate is held.
+                let has_device = unsafe { !(*event.id).verbs.is_null() };
+                let kind = kind.or_no_device(has_device);
                 handle.note(&kind);
                 Read::Event(Event { id: token, kind }, handle)
             }

@@ -175,6 +175,18 @@ impl EventKind {
         }
     }
 
+    /// Libraries before rdma-core 56 report an address as resolved when the device behind it has vanished, and then follow a
+    /// null pointer; later ones report this.
+    pub(super) fn or_no_device(self, has_device: bool) -> Self {
+        match self {
+            Self::AddrResolved if !has_device => Self::AddrError(EventStatus {
+                raw: -1,
+                library_errno: libc::ENODEV,
+            }),
+            other => other,
+        }
+    }
+
     /// The phase that the event moves its id to.
     pub(super) fn phase(&self) -> Option<Phase> {
         Some(match self {
@@ -308,6 +320,17 @@ mod tests {
         event.event = rdma_cm_event_type(code);
         event.status = status;
         event
+    }
+
+    #[test]
+    fn an_address_without_a_device_is_not_resolved() {
+        let kind = EventKind::AddrResolved.or_no_device(false);
+        let EventKind::AddrError(status) = kind else {
+            panic!("{kind:?}");
+        };
+        assert_eq!(status.errno(), Some(libc::ENODEV));
+        let kind = EventKind::AddrResolved.or_no_device(true);
+        assert!(matches!(kind, EventKind::AddrResolved), "{kind:?}");
     }
 
     #[test]

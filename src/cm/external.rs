@@ -78,7 +78,8 @@ impl CmId {
     ///
     /// # Errors
     ///
-    /// [`State`](crate::ErrorKind::State) without an answer or an external queue pair; what the device reports.
+    /// [`State`](crate::ErrorKind::State) without an answer or an external queue pair; what the device reports, and then the id
+    /// is of no more use.
     #[doc(alias = "rdma_establish")]
     pub fn establish(&self) -> Result<()> {
         let context = self.context()?;
@@ -93,13 +94,18 @@ impl CmId {
                 "there is none",
             ));
         };
-        self.bring_up(&context, qp, None)?;
+        // A step that fails is not done again: the queue pair is in between.
+        let fail = |error| {
+            self.handle().phase().advance(Phase::Failed);
+            error
+        };
+        self.bring_up(&context, qp, None).map_err(fail)?;
         // SAFETY: `rdma_establish` wants an id without a queue pair of the library's, whose peer has accepted: the phase says
         // so, and an id with an external queue pair gets no other (`check_free`).
         let returned = unsafe { rdma_sys::rdma_establish(self.as_raw()) };
         let result = errno_of_rdma(returned);
         drop(control);
-        result.map_err(|errno| self.error_here(ESTABLISH, errno))?;
+        result.map_err(|errno| fail(self.error_here(ESTABLISH, errno)))?;
         self.handle().phase().advance(Phase::Established);
         self.handle().set_connected();
         Ok(())

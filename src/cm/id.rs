@@ -301,7 +301,7 @@ impl CmId {
 
     /// The error of a call on this id that left `errno`.
     pub(super) fn error_here(&self, op: &'static str, errno: i32) -> Error {
-        if errno == libc::ENXIO {
+        if matches!(errno, libc::ENXIO | libc::EIO) {
             // The device is gone, and this id has got no event of it: a request that is not accepted gets none.
             self.handle.phase().advance(Phase::Removed);
         }

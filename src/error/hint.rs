@@ -1,6 +1,8 @@
 //! What to do about an errno, where that is known.
 
+use std::fs::OpenOptions;
 use std::io;
+use std::path::Path;
 
 use super::ErrorKind;
 
@@ -20,14 +22,36 @@ pub(super) fn advice(kind: ErrorKind, errno: i32) -> String {
              `modprobe rdma_ucm`, or let this user open it"
                 .to_owned()
         }
-        (ErrorKind::NoDevice, _) => {
+        (ErrorKind::NoDevice, _) => format!(
             "; no RDMA device reaches this: `rdma link` lists the devices, and \
-             `rdma link add rxe0 type rxe netdev NAME` makes one in software"
-                .to_owned()
-        }
+             `rdma link add rxe0 type rxe netdev NAME` makes one in software{}",
+            withheld(Path::new("/dev/infiniband"))
+        ),
         (ErrorKind::OutOfMemory, libc::ENOMEM) => locked_memory().unwrap_or_default(),
         _ => String::new(),
     }
+}
+
+/// Names the device nodes in `folder` that this user may not open: librdmacm passes over their devices in silence.
+fn withheld(folder: &Path) -> String {
+    let nodes = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> = nodes
+        .map(|node| node.path())
+        .filter(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with("uverbs")
+        })
+        .filter(|path| {
+            let opened = OpenOptions::new().read(true).write(true).open(path);
+            opened.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+        })
+        .map(|path| path.display().to_string())
+        .collect();
+    if names.is_empty() {
+        return String::new();
+    }
+    names.sort();
+    format!("; this user may not open {}", names.join(", "))
 }
 
 /// Names the locked-memory limit when there is one: it is the usual reason for ENOMEM.

@@ -52,7 +52,8 @@ impl ErrorKind {
     pub(crate) fn of_errno(errno: i32) -> Self {
         match errno {
             libc::ENODEV => Self::NoDevice,
-            libc::ENXIO => Self::DeviceRemoved,
+            // EIO is what a device says that has been taken away from its users.
+            libc::ENXIO | libc::EIO => Self::DeviceRemoved,
             libc::EACCES | libc::EPERM => Self::PermissionDenied,
             // 524 is the kernel's own ENOTSUPP, which has no name in user space.
             libc::ENOSYS | libc::EOPNOTSUPP | 524 => Self::Unsupported,

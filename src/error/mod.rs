@@ -72,6 +72,9 @@ pub(crate) enum Cause {
     /// A work request completed with an error.
     #[error("the work request failed: {status}")]
     Completion { status: Status },
+    /// An event that is no answer to what was waited for.
+    #[error("the connection manager answered with {0}, which is no answer to this step")]
+    Unexpected(String),
     /// A name that no address could be found for.
     #[error("{0}")]
     Resolve(String),
@@ -155,6 +158,10 @@ impl Error {
         }
     }
 
+    pub(crate) fn unexpected(op: &'static str, event: String) -> Self {
+        Self::new(op, Cause::Unexpected(event))
+    }
+
     /// Adds the addresses that the failed call was about.
     pub(crate) fn at(mut self, local: Option<SocketAddr>, peer: Option<SocketAddr>) -> Self {
         self.0.local = local;
@@ -176,7 +183,7 @@ impl Error {
             | Cause::LookupFailed(LookupStatus::NO_SUCH_SERVICE | LookupStatus::REJECTED) => {
                 ErrorKind::Rejected
             }
-            Cause::LookupFailed(_) => ErrorKind::Other,
+            Cause::LookupFailed(_) | Cause::Unexpected(_) => ErrorKind::Other,
             Cause::Completion { .. } => ErrorKind::WorkFailed,
         }
     }

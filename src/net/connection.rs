@@ -18,8 +18,8 @@ const DRAIN: Duration = Duration::from_secs(1);
 /// Dropped, it disconnects, and what is on its way to either side may be lost; [`close`](Self::close) ends it in order and
 /// reports errors.
 ///
-/// When a message fails, such as one that is longer than the peer's buffers, the connection fails with it: every later call
-/// gives the same error, and the peer sees the end.
+/// When a message fails, such as one that is longer than the peer's buffers, the connection fails with it: every later send,
+/// receive and flush gives the same error, and the peer sees the end.
 #[derive(Debug)]
 pub struct Connection {
     traffic: Traffic,

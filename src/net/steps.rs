@@ -3,11 +3,11 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use crate::cm::{Event, EventChannel, EventKind};
+use crate::cm::{EventChannel, EventKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::os::Deadline;
 
-/// Waits for the event that `wanted` takes something out of. A failure event, and the deadline, end the wait.
+/// Waits for the event that `wanted` takes something out of. A failure, any other event, and the deadline end the wait.
 pub(super) fn await_event<T>(
     channel: &EventChannel,
     deadline: Deadline,
@@ -22,23 +22,18 @@ pub(super) fn await_event<T>(
                 "the peer, or the network, took longer than the time that was given",
             ));
         };
-        match step(event, op, &wanted) {
-            Some(result) => return result,
-            None => continue,
+        if let Some(error) = event.failure(op) {
+            return Err(error);
+        }
+        match event.kind {
+            // News of the connection, and not of the step.
+            EventKind::AddrChange | EventKind::TimewaitExit => {}
+            kind => {
+                let name = format!("{kind:?}");
+                return wanted(kind).ok_or_else(|| Error::unexpected(op, name));
+            }
         }
     }
-}
-
-/// What an event means to a step: its result, or nothing.
-fn step<T>(
-    event: Event,
-    op: &'static str,
-    wanted: impl Fn(EventKind) -> Option<T>,
-) -> Option<Result<T>> {
-    if let Some(error) = event.failure(op) {
-        return Some(Err(error));
-    }
-    wanted(event.kind).map(Ok)
 }
 
 /// How much time is left: what a step of the connection manager is given.

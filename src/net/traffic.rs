@@ -77,7 +77,7 @@ impl Traffic {
             ));
         }
         while self.sending == self.qp.send.depth() {
-            self.await_send(None)?;
+            self.await_send(None, false)?;
         }
         if let Some(ended) = self.ended {
             return Err(self.error_of(ended, SEND));
@@ -97,6 +97,9 @@ impl Traffic {
     /// A buffer that nobody uses; waits for sends to give theirs back.
     pub(super) fn buffer(&mut self) -> Result<Buf> {
         loop {
+            if let Some(ended) = self.ended {
+                return Err(self.error_of(ended, SEND));
+            }
             if let Some(buf) = self.pool.take() {
                 return Ok(buf);
             }
@@ -107,7 +110,7 @@ impl Traffic {
                     "the program holds every buffer of the connection; drop some that were received",
                 ));
             }
-            self.await_send(None)?;
+            self.await_send(None, false)?;
         }
     }
 
@@ -115,22 +118,22 @@ impl Traffic {
     /// receives before it takes more itself.
     pub(super) fn flush(&mut self, deadline: Deadline, discard: bool) -> Result<()> {
         while self.sending > 0 {
-            if discard {
-                self.inbox.clear();
-            }
-            self.await_send(deadline)?;
+            self.await_send(deadline, discard)?;
         }
-        if self.lost {
-            let ended = self.ended.unwrap_or(Ended::Disconnected);
-            return Err(self.error_of(ended, SEND));
+        match self.ended {
+            Some(ended @ Ended::Failed { .. }) => Err(self.error_of(ended, SEND)),
+            ended if self.lost => Err(self.error_of(ended.unwrap_or(Ended::Disconnected), SEND)),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Waits until one send has completed. An error when the connection has ended, or time has.
-    fn await_send(&mut self, deadline: Deadline) -> Result<()> {
+    fn await_send(&mut self, deadline: Deadline, discard: bool) -> Result<()> {
         let before = self.sending;
         while self.sending == before {
+            if discard {
+                self.inbox.clear();
+            }
             self.replenish()?;
             match self.turn(deadline)? {
                 Turn::Moved => {}
@@ -156,7 +159,7 @@ impl Traffic {
                 return Ok(Some(buf));
             }
             self.replenish()?;
-            if self.posted == 0 && self.ended.is_none() {
+            if self.posted == 0 && self.sending == 0 && self.ended.is_none() {
                 return Err(Error::plain(
                     RECV,
                     ErrorKind::QueueFull,
@@ -246,33 +249,52 @@ impl Traffic {
 
     /// A work request failed, and with it the queue pair: the connection has ended.
     fn failed(&mut self, op: &'static str, status: Status) -> Result<()> {
-        // An event may know better why.
-        if self.read_events()? || self.ended.is_some() {
+        if names_its_message(op, status) {
+            // Whatever else ends the connection is a consequence of this.
+            return self.fail(Ended::Failed { op, status });
+        }
+        // Otherwise an event may know better why.
+        self.read_events()?;
+        if self.ended.is_some() {
             return Ok(());
         }
-        if status == Status::FLUSHED {
+        if status == Status::FLUSHED && self.pool.protection_domain().context().is_iwarp() {
+            // There the queue pair ends with TCP, before the event says so.
             self.ended = Some(Ended::Disconnected);
             return Ok(());
         }
-        self.ended = Some(Ended::Failed { op, status });
-        // The peer does not know yet. That it cannot be told any more is no news.
-        drop(self.id.disconnect());
+        self.fail(Ended::Failed { op, status })
+    }
+
+    fn fail(&mut self, ended: Ended) -> Result<()> {
+        if self.ended.replace(ended).is_none() {
+            // The peer does not know yet. That it cannot be told any more is no news.
+            drop(self.id.disconnect());
+        }
         Ok(())
     }
 
     /// Reads what the connection manager has to say; true when it says that the connection has ended.
     fn read_events(&mut self) -> Result<bool> {
-        let mut ended = false;
+        let mut over = false;
         while let Some(event) = self.channel.try_event()? {
             let why = match event.kind {
                 EventKind::Disconnected(_) => Ended::Disconnected,
                 EventKind::DeviceRemoval => Ended::DeviceRemoved,
                 _ => continue,
             };
-            self.ended.get_or_insert(why);
-            ended = true;
+            over = true;
+            match self.ended {
+                // A flush says that the end has come, and not why.
+                None
+                | Some(Ended::Failed {
+                    status: Status::FLUSHED,
+                    ..
+                }) => self.ended = Some(why),
+                Some(_) => {}
+            }
         }
-        Ok(ended)
+        Ok(over)
     }
 
     /// Disconnects; what has arrived can still be received.
@@ -308,5 +330,14 @@ impl Traffic {
 
     fn timed_out(&self, op: &'static str, message: &'static str) -> Error {
         Error::plain(op, ErrorKind::TimedOut, message).at(self.id.local_addr(), self.id.peer_addr())
+    }
+}
+
+/// Whether a status says that the request's own message was bad, and not that the connection ended for another reason.
+fn names_its_message(op: &'static str, status: Status) -> bool {
+    match status {
+        Status::SUCCESS | Status::FLUSHED => false,
+        Status::RETRY_EXCEEDED | Status::RNR_RETRY_EXCEEDED => op == RECV,
+        _ => true,
     }
 }

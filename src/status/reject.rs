@@ -54,6 +54,12 @@ impl RejectReason {
         Self(status)
     }
 
+    /// Whether the same attempt, with a new id and queue pair, may succeed.
+    #[must_use]
+    pub const fn is_retryable(self) -> bool {
+        self.0 == Self::STALE_CONNECTION.0
+    }
+
     /// The event's status as it came.
     #[must_use]
     pub const fn as_raw(self) -> i32 {
@@ -131,6 +137,8 @@ mod tests {
             "the program there said no (reason 28)"
         );
         assert_eq!(RejectReason::new(77).to_string(), "reason 77");
+        assert!(RejectReason::STALE_CONNECTION.is_retryable());
+        assert!(!RejectReason::CONSUMER_DEFINED.is_retryable());
     }
 
     #[test]

@@ -78,6 +78,14 @@ impl Refused {
         }
     }
 
+    /// With the buffer as long as it was before the post.
+    pub(super) fn with_len(mut self, len: usize) -> Self {
+        if let Some(buf) = &mut self.buf {
+            buf.set_len(len);
+        }
+        self
+    }
+
     /// What went wrong.
     #[must_use]
     pub fn error(&self) -> &Error {

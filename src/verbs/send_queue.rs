@@ -125,7 +125,6 @@ impl SendQueue {
     #[doc(alias = "IBV_WR_RDMA_READ")]
     pub fn read(&mut self, buf: Buf, from: RemoteMemory, user: u64) -> Result<(), Refused> {
         let buf = self.not_over_iwarp(fits(buf, from)?, "reads into a buffer of a pool")?;
-        let buf = self.may_read(buf)?;
         self.post(Op::Read, buf, user, |wr| wr.wr = rdma(from))
     }
 
@@ -135,7 +134,7 @@ impl SendQueue {
     /// # Errors
     ///
     /// As for [`read`](Self::read), and [`InvalidInput`](ErrorKind::InvalidInput) when `at` or `buf` is not aligned to eight
-    /// bytes, or `buf` is shorter.
+    /// bytes, or `buf` is shorter than that.
     #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
     pub fn fetch_add(
         &mut self,
@@ -176,7 +175,7 @@ impl SendQueue {
     ) -> Result<(), Refused> {
         let mut buf = self.not_over_iwarp(buf, "atomic operations")?;
         let here = buf.whole().addr;
-        if buf.capacity() < ATOMIC || here % 8 != 0 || at.addr() % 8 != 0 {
+        if buf.len() < ATOMIC || here % 8 != 0 || at.addr() % 8 != 0 {
             let error = Error::plain(
                 OP,
                 ErrorKind::InvalidInput,
@@ -184,9 +183,12 @@ impl SendQueue {
             );
             return Err(Refused::with(error, buf));
         }
+        if (at.len() as usize) < ATOMIC {
+            return Err(too_short(ATOMIC, at, buf));
+        }
+        let len = buf.len();
         buf.set_len(ATOMIC);
-        let buf = self.may_read(fits(buf, at)?)?;
-        self.post(op, buf, user, |wr| {
+        let posted = self.post(op, buf, user, |wr| {
             wr.wr = Target {
                 atomic: Atomic {
                     remote_addr: at.addr(),
@@ -195,7 +197,8 @@ impl SendQueue {
                     rkey: at.rkey(),
                 },
             };
-        })
+        });
+        posted.map_err(|refused| refused.with_len(len))
     }
 
     /// Posts one signalled request on what is in `buf`.
@@ -208,6 +211,10 @@ impl SendQueue {
     ) -> Result<(), Refused> {
         if !self.standing.is_connected() {
             return Err(Refused::early(buf));
+        }
+        let reads = matches!(op, Op::Read | Op::FetchAdd | Op::CompareSwap);
+        if reads && self.standing.reads() == 0 {
+            return Err(no_reads(buf));
         }
         let mut sge = buf.filled();
         let wr_id = self
@@ -242,18 +249,6 @@ impl SendQueue {
     fn not_over_iwarp(&self, buf: Buf, what: &'static str) -> Result<Buf, Refused> {
         if self.qp.pd.context().is_iwarp() {
             return Err(Refused::with(Error::unsupported(OP, what, "iWARP"), buf));
-        }
-        Ok(buf)
-    }
-
-    fn may_read(&self, buf: Buf) -> Result<Buf, Refused> {
-        if self.standing.is_connected() && self.standing.reads() == 0 {
-            let error = Error::state(
-                OP,
-                "a connection with an initiator_depth of at least 1 for reads and atomics",
-                "this one was made with 0: the queue pair would never carry them out",
-            );
-            return Err(Refused::with(error, buf));
         }
         Ok(buf)
     }
@@ -297,16 +292,30 @@ fn rdma(memory: RemoteMemory) -> Target {
 
 /// That what is in `buf` fits into `memory`.
 fn fits(buf: Buf, memory: RemoteMemory) -> Result<Buf, Refused> {
-    let len = buf.filled().length;
-    if len <= memory.len() {
+    if buf.filled().length <= memory.len() {
         return Ok(buf);
     }
+    Err(too_short(buf.len(), memory, buf))
+}
+
+#[cold]
+fn too_short(len: usize, memory: RemoteMemory, buf: Buf) -> Refused {
     let error = Error::too_large(
         OP,
         "length of the buffer",
-        len.into(),
+        len as u64,
         memory.len().into(),
         "the peer's memory is shorter; set the buffer's length",
     );
-    Err(Refused::with(error, buf))
+    Refused::with(error, buf)
+}
+
+#[cold]
+fn no_reads(buf: Buf) -> Refused {
+    let error = Error::state(
+        OP,
+        "a connection with an initiator_depth of at least 1 for reads and atomics",
+        "this one was made with 0: the queue pair would never carry them out",
+    );
+    Refused::with(error, buf)
 }

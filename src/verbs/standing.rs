@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// How the connection of a queue pair stands: set by who made the queue pair, asked by every post.
 ///
-/// Relaxed is enough: whoever knows that the connection stands has heard it from the thread that set this.
+/// `reads` is written before `connected` (release), and read after it (acquire).
 #[derive(Debug, Default)]
 pub(crate) struct Standing {
     connected: AtomicBool,
