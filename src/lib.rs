@@ -9,7 +9,8 @@
 //!   messages instead of a stream of bytes.
 //! - Who knows librdmacm finds every object under its own name: [`EventChannel`] (`rdma_event_channel`), [`CmId`]
 //!   (`rdma_cm_id`), [`Event`] (`rdma_cm_event`), [`ConnRequest`] (the new id of a connection request, with its event),
-//!   [`ConnParam`] (`rdma_conn_param`). C's names lead there in the search: try `rdma_accept`.
+//!   [`ConnParam`] (`rdma_conn_param`). C's names lead there in the search: try `rdma_accept`. What has no safe form, and why,
+//!   is in `not_wrapped`.
 //! - Data moves through verbs: [`Context`], [`ProtectionDomain`], [`Pool`] and [`Buf`] (registered memory), [`QueuePair`],
 //!   [`CompletionQueue`].
 //!
@@ -77,6 +78,15 @@ mod cm;
 mod error;
 mod net;
 #[cfg(doc)]
+#[doc(alias = "rdma_create_ep")]
+#[doc(alias = "rdma_get_request")]
+#[doc(alias = "rdma_destroy_ep")]
+#[doc(alias = "rdma_destroy_qp")]
+#[doc(alias = "rdma_create_srq")]
+#[doc(alias = "rdma_get_devices")]
+#[doc(alias = "rdma_getaddrinfo")]
+#[doc(alias = "rdma_join_multicast")]
+#[doc(alias = "rdma_leave_multicast")]
 pub mod not_wrapped;
 mod os;
 mod status;

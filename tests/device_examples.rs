@@ -115,6 +115,10 @@ fn listen_shows_the_private_data_and_rejects() {
         error.contains("the program there said no (reason 28)"),
         "{error}"
     );
+    assert!(
+        error.contains("the server says: \"this server only listens\""),
+        "{error}"
+    );
     let (status, lines) = server.finish();
     assert_eq!(status, Some(0));
     assert!(

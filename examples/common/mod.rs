@@ -33,6 +33,13 @@ pub(crate) fn report(result: Result<(), Error>) -> ExitCode {
         return ExitCode::SUCCESS;
     };
     eprintln!("error: {error}");
+    // A text that the server gave as its reason, without the zeros that follow it over InfiniBand and RoCE.
+    let data = error
+        .rejection()
+        .map_or(&[][..], |rejection| rejection.private_data());
+    if let Some(text @ [_, ..]) = data.split(|&byte| byte == 0).next() {
+        eprintln!("the server says: \"{}\"", text.escape_ascii());
+    }
     if error.kind() == ErrorKind::NoDevice {
         eprintln!("to see it with a software device, in a virtual machine: cargo xtask demo");
     }

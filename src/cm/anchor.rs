@@ -15,15 +15,15 @@ use crate::verbs::{Context, WeakContext};
 /// The devices that this process has a [`Context`] of.
 static CONTEXTS: Mutex<Vec<(Verbs, WeakContext)>> = Mutex::new(Vec::new());
 
-/// The device of an id.
+/// The device of an id, which `op` needs.
 ///
 /// librdmacm owns `id->verbs` and keeps it open only while an id is bound to it. So a `Context` holds an id of its own, the
 /// anchor, bound to the same device. There is one per device, shared by all ids on it.
-pub(super) fn context_of(handle: &Arc<Handle>) -> Result<Context> {
+pub(super) fn context_of(op: &'static str, handle: &Arc<Handle>) -> Result<Context> {
     let view = handle.view();
     let Some(verbs) = view.verbs else {
         return Err(Error::state(
-            "rdma_cm_id.verbs",
+            op,
             "an id that is bound to a device",
             "the id is new, or bound to every address",
         ));

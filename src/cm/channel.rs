@@ -25,6 +25,8 @@ use crate::os;
 ///
 /// Several ids may share one, and several threads may wait on it: each event goes to one of them. Ids keep their channel
 /// alive. Cloning shares it.
+#[doc(alias = "rdma_event_channel")]
+#[doc(alias = "rdma_destroy_event_channel")]
 #[derive(Clone)]
 pub struct EventChannel {
     inner: Arc<Inner>,

@@ -17,7 +17,7 @@ impl CmId {
     /// Starts to find the device and the addresses for a connection to `peer`, from `local` if one is given.
     ///
     /// For an id that is new or bound. What follows is [`AddrResolved`](super::EventKind::AddrResolved) or
-    /// [`AddrError`](super::EventKind::AddrError), within `timeout` (in milliseconds, rounded up).
+    /// [`AddrError`](super::EventKind::AddrError), within `timeout` (in milliseconds, rounded up, at least one).
     ///
     /// Calls `rdma_resolve_addr` ([man 3](https://man7.org/linux/man-pages/man3/rdma_resolve_addr.3.html)). Blocks: no.
     ///
@@ -62,7 +62,7 @@ impl CmId {
     /// Starts to find the route to the peer.
     ///
     /// For an id whose address is resolved. What follows is [`RouteResolved`](super::EventKind::RouteResolved) or
-    /// [`RouteError`](super::EventKind::RouteError), within `timeout` (in milliseconds, rounded up).
+    /// [`RouteError`](super::EventKind::RouteError), within `timeout` (in milliseconds, rounded up, at least one).
     ///
     /// Calls `rdma_resolve_route` ([man 3](https://man7.org/linux/man-pages/man3/rdma_resolve_route.3.html)). Blocks: no.
     ///
@@ -109,7 +109,7 @@ impl CmId {
     pub fn connect<'a>(&self, param: impl Into<ConnectParam<'a>>) -> Result<()> {
         const OP: &str = "rdma_connect";
         self.expect_service(OP, false)?;
-        let context = self.context()?;
+        let context = self.context_for(OP)?;
         let control = self.handle().lock();
         self.expect(OP, "an id whose route is resolved", |phase| {
             phase == Phase::RouteResolved
@@ -176,9 +176,10 @@ impl CmId {
     }
 }
 
-/// A time-out as C wants it: in milliseconds, rounded up, as long as an `int` holds at most.
+/// A time-out as C wants it: in milliseconds, rounded up, at least one (the kernel refuses none), as long as an `int` holds at
+/// most.
 fn milliseconds(timeout: Duration) -> i32 {
-    let millis = timeout.as_nanos().div_ceil(1_000_000);
+    let millis = timeout.as_nanos().div_ceil(1_000_000).max(1);
     i32::try_from(millis).unwrap_or(i32::MAX)
 }
 
@@ -188,7 +189,7 @@ mod tests {
 
     #[test]
     fn timeouts_round_up_and_never_wrap() {
-        assert_eq!(milliseconds(Duration::ZERO), 0);
+        assert_eq!(milliseconds(Duration::ZERO), 1);
         assert_eq!(milliseconds(Duration::from_nanos(1)), 1);
         assert_eq!(milliseconds(Duration::from_micros(1500)), 2);
         assert_eq!(milliseconds(Duration::from_secs(3)), 3000);

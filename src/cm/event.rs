@@ -16,6 +16,7 @@ use crate::status::{RejectReason, Rejection};
 /// Something that happened to an id (`rdma_cm_event`).
 ///
 /// Everything in it is a copy, acknowledged before it was handed out; only a [`ConnRequest`] still holds its event.
+#[doc(alias = "rdma_cm_event")]
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Event {
@@ -26,28 +27,40 @@ pub struct Event {
 }
 
 /// What happened to an id.
+#[doc(alias = "rdma_cm_event_type")]
+#[doc(alias = "rdma_event_str")]
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum EventKind {
     /// The address is resolved: the id has its device. Next is the route.
+    #[doc(alias = "RDMA_CM_EVENT_ADDR_RESOLVED")]
     AddrResolved,
     /// The address could not be resolved.
+    #[doc(alias = "RDMA_CM_EVENT_ADDR_ERROR")]
     AddrError(EventStatus),
     /// The route is resolved. Next is connect.
+    #[doc(alias = "RDMA_CM_EVENT_ROUTE_RESOLVED")]
     RouteResolved,
     /// The route could not be resolved.
+    #[doc(alias = "RDMA_CM_EVENT_ROUTE_ERROR")]
     RouteError(EventStatus),
     /// A peer wants to connect.
+    #[doc(alias = "RDMA_CM_EVENT_CONNECT_REQUEST")]
     ConnectRequest(ConnRequest),
     /// The peer has accepted, and the user's own queue pair is to be made ready.
+    #[doc(alias = "RDMA_CM_EVENT_CONNECT_RESPONSE")]
     ConnectResponse(Answer),
     /// The connection could not be made.
+    #[doc(alias = "RDMA_CM_EVENT_CONNECT_ERROR")]
     ConnectError(EventStatus),
     /// The peer does not answer.
+    #[doc(alias = "RDMA_CM_EVENT_UNREACHABLE")]
     Unreachable(EventStatus),
     /// The peer, or nobody at its address, said no.
+    #[doc(alias = "RDMA_CM_EVENT_REJECTED")]
     Rejected(Rejection),
     /// The connection stands.
+    #[doc(alias = "RDMA_CM_EVENT_ESTABLISHED")]
     Established(Answer),
     /// A peer asks which queue pair to send datagrams to.
     LookupRequest(LookupRequest),
@@ -56,12 +69,16 @@ pub enum EventKind {
     /// A look-up was not answered with a destination.
     LookupFailed(LookupFailure),
     /// The connection is down.
+    #[doc(alias = "RDMA_CM_EVENT_DISCONNECTED")]
     Disconnected(EventStatus),
     /// The device is being removed: drop what was made on it.
+    #[doc(alias = "RDMA_CM_EVENT_DEVICE_REMOVAL")]
     DeviceRemoval,
     /// The network device behind the address has changed (bonding). The connection stays.
+    #[doc(alias = "RDMA_CM_EVENT_ADDR_CHANGE")]
     AddrChange,
     /// The queue pair's number may be used again.
+    #[doc(alias = "RDMA_CM_EVENT_TIMEWAIT_EXIT")]
     TimewaitExit,
     /// An event that this crate has no name for.
     Other {
@@ -83,7 +100,7 @@ pub struct Answer {
 }
 
 /// The status of an event that reports a failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct EventStatus {
     raw: i32,
     /// The errno behind a status of -1, which is librdmacm's own way to report a failed call.
@@ -91,8 +108,19 @@ pub struct EventStatus {
 }
 
 impl Event {
-    /// The event's failure as an error of `op`, the step that waited for it; `None` for an event that is no failure.
-    pub(crate) fn failure(&self, op: &'static str) -> Option<Error> {
+    /// The event's failure as an error of the step that it ends; `None` for an event that is no failure.
+    #[must_use]
+    pub fn failure(&self) -> Option<Error> {
+        self.failure_of(match self.kind {
+            EventKind::AddrError(_) => "rdma_resolve_addr",
+            EventKind::RouteError(_) => "rdma_resolve_route",
+            EventKind::Disconnected(_) | EventKind::DeviceRemoval => "rdma_get_cm_event",
+            _ => "rdma_connect",
+        })
+    }
+
+    /// The event's failure as an error of `op`, the step that waited for it.
+    pub(crate) fn failure_of(&self, op: &'static str) -> Option<Error> {
         Some(match &self.kind {
             EventKind::AddrError(status)
             | EventKind::RouteError(status)
@@ -260,6 +288,17 @@ unsafe fn private_data_of(conn: &rdma_conn_param) -> Box<[u8]> {
     let data: &[u8] =
         unsafe { slice::from_raw_parts(conn.private_data.cast(), conn.private_data_len.into()) };
     data.into()
+}
+
+impl fmt::Debug for EventStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("EventStatus");
+        debug.field("raw", &self.raw);
+        if let Some(errno) = self.errno() {
+            debug.field("errno", &errno);
+        }
+        debug.finish()
+    }
 }
 
 impl EventStatus {

@@ -82,7 +82,7 @@ impl CmId {
     /// is of no more use.
     #[doc(alias = "rdma_establish")]
     pub fn establish(&self) -> Result<()> {
-        let context = self.context()?;
+        let context = self.context_for(ESTABLISH)?;
         let control = self.handle().lock();
         self.expect(ESTABLISH, "an id whose peer has accepted", |phase| {
             phase == Phase::Responded

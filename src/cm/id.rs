@@ -28,6 +28,8 @@ use crate::verbs::{Context, ProtectionDomain, QueuePair, QueuePairInit};
 ///
 /// Over iWARP, [`connect`](Self::connect) waits in the kernel for TCP, and with it whoever needs the id meanwhile: the end of
 /// its queue pair, or the reader of an event that takes the connection down.
+#[doc(alias = "rdma_cm_id")]
+#[doc(alias = "rdma_destroy_id")]
 pub struct CmId {
     handle: Arc<Handle>,
 }
@@ -106,7 +108,9 @@ impl CmId {
     ///
     /// # Errors
     ///
-    /// `EADDRINUSE`: the port is taken; `EADDRNOTAVAIL`: not an address of this machine; `ENODEV`: no RDMA device has it.
+    /// [`AddrInUse`](ErrorKind::AddrInUse): the port is taken (`EADDRINUSE`, or `EADDRNOTAVAIL` where one of the two addresses is
+    /// unspecified); [`AddrNotAvailable`](ErrorKind::AddrNotAvailable): not an address of this machine; `ENODEV`: no RDMA
+    /// device has it.
     #[doc(alias = "rdma_bind_addr")]
     pub fn bind_addr(&self, addr: SocketAddr) -> Result<()> {
         const OP: &str = "rdma_bind_addr";
@@ -116,7 +120,15 @@ impl CmId {
         // SAFETY: `rdma_bind_addr` wants an id and an address that it reads during the call. No event of an id in this phase
         // can come, so nobody else touches what it writes into the id.
         let returned = unsafe { rdma_sys::rdma_bind_addr(self.as_raw(), c_addr.as_ptr()) };
-        errno_of_rdma(returned).map_err(|errno| Error::os(OP, errno).at(Some(addr), None))?;
+        errno_of_rdma(returned).map_err(|errno| {
+            let error = if errno == libc::EADDRNOTAVAIL && is_here(&control.channel, addr) {
+                // So the kernel reports a port that another address has, or the unspecified one.
+                Error::os_as(OP, errno, ErrorKind::AddrInUse)
+            } else {
+                Error::os(OP, errno)
+            };
+            error.at(Some(addr), None)
+        })?;
         // SAFETY: as above.
         unsafe { self.handle.refresh_view() };
         self.handle.phase().advance(Phase::Bound);
@@ -217,7 +229,12 @@ impl CmId {
     ///
     /// [`State`](ErrorKind::State) when it is bound to none: new, or listening on every address.
     pub fn context(&self) -> Result<Context> {
-        anchor::context_of(&self.handle)
+        self.context_for("rdma_cm_id.verbs")
+    }
+
+    /// As [`context`](Self::context), for the call `op`.
+    pub(super) fn context_for(&self, op: &'static str) -> Result<Context> {
+        anchor::context_of(op, &self.handle)
     }
 
     /// The id's own address; the port is the real one, also when port 0 was asked for.
@@ -307,6 +324,16 @@ impl CmId {
         }
         Error::os(op, errno).at(self.local_addr(), self.peer_addr())
     }
+}
+
+/// Whether an address could be bound with another port.
+fn is_here(channel: &EventChannel, mut addr: SocketAddr) -> bool {
+    if addr.port() == 0 {
+        return false;
+    }
+    addr.set_port(0);
+    addr.ip().is_unspecified()
+        || CmId::new(channel).is_ok_and(|probe| probe.bind_addr(addr).is_ok())
 }
 
 impl fmt::Debug for CmId {

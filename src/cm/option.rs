@@ -32,6 +32,7 @@ impl CmId {
     /// # Errors
     ///
     /// [`State`](crate::ErrorKind::State) later, when it would have no effect.
+    #[doc(alias = "rdma_set_option")]
     #[doc(alias = "RDMA_OPTION_ID_TOS")]
     pub fn set_tos(&self, tos: u8) -> Result<()> {
         self.set(
@@ -49,6 +50,7 @@ impl CmId {
     /// # Errors
     ///
     /// [`State`](crate::ErrorKind::State) later.
+    #[doc(alias = "rdma_set_option")]
     #[doc(alias = "RDMA_OPTION_ID_REUSEADDR")]
     pub fn set_reuse_addr(&self, on: bool) -> Result<()> {
         self.set(
@@ -66,6 +68,7 @@ impl CmId {
     /// # Errors
     ///
     /// [`State`](crate::ErrorKind::State) later.
+    #[doc(alias = "rdma_set_option")]
     #[doc(alias = "RDMA_OPTION_ID_AFONLY")]
     pub fn set_ipv6_only(&self, on: bool) -> Result<()> {
         self.set(
@@ -87,6 +90,7 @@ impl CmId {
     /// # Errors
     ///
     /// [`State`](crate::ErrorKind::State) later (the kernel would take it and not use it).
+    #[doc(alias = "rdma_set_option")]
     #[doc(alias = "RDMA_OPTION_ID_ACK_TIMEOUT")]
     pub fn set_ack_timeout(&self, timeout: Duration) -> Result<()> {
         self.set(

@@ -9,6 +9,7 @@ use crate::verbs::{Context, DeviceLimits};
 ///
 /// What is not set is chosen by the library: both depths as large as the device and, when accepting, the offer allow; RNR
 /// retry for ever; no flow control; no private data.
+#[doc(alias = "rdma_conn_param")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct ConnParam<'a> {
@@ -361,7 +362,12 @@ pub(super) fn check_private_data(
             "private_data_len",
             data.len() as u64,
             u64::from(limit),
-            "send the rest as a message once the connection stands",
+            match message {
+                Message::Connect | Message::Accept => {
+                    "send the rest as a message once the connection stands"
+                }
+                Message::Reject | Message::Lookup | Message::LookupAnswer => "send less",
+            },
         )),
     }
 }

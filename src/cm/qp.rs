@@ -48,7 +48,7 @@ pub(super) fn create(
 
 /// That `pd` is of the id's device.
 pub(super) fn check_domain(op: &'static str, id: &CmId, pd: &ProtectionDomain) -> Result<()> {
-    let context = id.context()?;
+    let context = id.context_for(op)?;
     if *pd.context() != context {
         return Err(Error::new(
             op,

@@ -229,7 +229,11 @@ enum Choice<'p> {
 impl ConnRequest {
     /// Calls `rdma_accept`. The event stays un-acknowledged, since `self` does.
     fn call_accept(&self, choice: &Choice<'_>) -> Result<(), Failed> {
-        let context = self.pending.id.context().map_err(Failed::Before)?;
+        let context = self
+            .pending
+            .id
+            .context_for(ACCEPT)
+            .map_err(Failed::Before)?;
         let control = self.pending.id.handle().lock();
         let mut raw = self
             .parameters(choice, &context, control.external)

@@ -27,6 +27,15 @@ pub(super) fn advice(kind: ErrorKind, errno: i32) -> String {
              `rdma link add rxe0 type rxe netdev NAME` makes one in software{}",
             withheld(Path::new("/dev/infiniband"))
         ),
+        (ErrorKind::AddrInUse, libc::EADDRNOTAVAIL) => {
+            "; another id has this port, at this address or at another of the machine".to_owned()
+        }
+        (ErrorKind::PeerGone, _) => "; the peer gave up before it was answered".to_owned(),
+        (ErrorKind::OutOfMemory, libc::EMFILE) => {
+            "; this process has as many descriptors open as it may: raise the limit (`ulimit -n`, or LimitNOFILE= of the service)"
+                .to_owned()
+        }
+        (ErrorKind::PermissionDenied, libc::EPERM) => locked_memory().unwrap_or_default(),
         (ErrorKind::OutOfMemory, libc::ENOMEM) => locked_memory().unwrap_or_default(),
         _ => String::new(),
     }

@@ -18,6 +18,9 @@ const DRAIN: Duration = Duration::from_secs(1);
 /// Dropped, it disconnects, and what is on its way to either side may be lost; [`close`](Self::close) ends it in order and
 /// reports errors.
 ///
+/// That the peer has ended the connection looks the same whether its program closed it or died: where it matters, end with a
+/// message of your own. One thread owns a connection; [`send`](Self::send) waits for a peer that takes nothing.
+///
 /// When a message fails, such as one that is longer than the peer's buffers, the connection fails with it: every later send,
 /// receive and flush gives the same error, and the peer sees the end.
 #[derive(Debug)]

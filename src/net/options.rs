@@ -3,6 +3,10 @@ use std::time::Duration;
 use crate::cm::ConnParam;
 
 /// How large a connection is, what it says when it is made, and how long that may take.
+///
+/// A connection locks three times `queue_depth` times `message_size` bytes of memory (one set posted, one for the program to
+/// hold, one for sends) and has five file descriptors open: a server of many connections needs `LimitMEMLOCK=` and
+/// `LimitNOFILE=`, a shell `ulimit -l` and `ulimit -n`.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Options {
@@ -48,7 +52,8 @@ impl Options {
         self
     }
 
-    /// How long making the connection may take in all.
+    /// How long making the connection may take in all: a connection that does not stand by then is
+    /// [`TimedOut`](crate::ErrorKind::TimedOut).
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self

@@ -22,7 +22,7 @@ pub(super) fn await_event<T>(
                 "the peer, or the network, took longer than the time that was given",
             ));
         };
-        if let Some(error) = event.failure(op) {
+        if let Some(error) = event.failure_of(op) {
             return Err(error);
         }
         match event.kind {

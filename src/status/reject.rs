@@ -47,7 +47,7 @@ impl RejectReason {
     pub const INVALID_SERVICE_ID: Self = Self(8);
     /// The peer still knows the queue pair's number from an older connection; try again.
     pub const STALE_CONNECTION: Self = Self(10);
-    /// The program at the other end said no.
+    /// The program at the other end said no, or ended before it answered.
     pub const CONSUMER_DEFINED: Self = Self(28);
 
     pub(crate) const fn new(status: i32) -> Self {

@@ -5,6 +5,8 @@ use rdma_sys::ibv_wc_status;
 /// How a work request ended (`ibv_wc_status`).
 ///
 /// A number that this crate has no name for is kept as it came.
+#[doc(alias = "ibv_wc_status")]
+#[doc(alias = "ibv_wc_status_str")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Status(u32);
 

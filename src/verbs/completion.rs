@@ -28,6 +28,7 @@ pub enum Op {
 }
 
 /// A finished work request (`ibv_wc`), with what belongs to it.
+#[doc(alias = "ibv_wc")]
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Completion<'c> {

@@ -14,6 +14,7 @@ use crate::error::{Error, Result, errno_of_verbs};
 /// It comes from the connection manager, which opens the device when an id is bound to it: see
 /// [`CmId::context`](crate::CmId::context). The device stays open while a `Context`, or anything made on one, is alive.
 /// Cloning shares it.
+#[doc(alias = "ibv_context")]
 #[derive(Clone)]
 pub struct Context {
     inner: Arc<Inner>,

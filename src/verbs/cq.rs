@@ -25,6 +25,9 @@ const BATCH: i32 = 16;
 ///
 /// This is the polling half: one owner polls it. Queue pairs are made with its [`handle`](Self::handle). The sum of the
 /// depths of all queues attached to it is at most its capacity, so it never overflows.
+#[doc(alias = "ibv_cq")]
+#[doc(alias = "ibv_destroy_cq")]
+#[doc(alias = "ibv_ack_cq_events")]
 pub struct CompletionQueue {
     batch: [ibv_wc; BATCH as usize],
     /// The entries of `batch` that are not handed out yet.

@@ -12,6 +12,8 @@ use crate::error::{Error, Result, errno_of_verbs, pointer_of};
 /// A protection domain (`ibv_pd`): memory and queue pairs of one domain may be used together.
 ///
 /// It lives as long as anything made in it. Cloning shares it.
+#[doc(alias = "ibv_pd")]
+#[doc(alias = "ibv_dealloc_pd")]
 #[derive(Clone)]
 pub struct ProtectionDomain {
     inner: Arc<Inner>,

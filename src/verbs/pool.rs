@@ -17,6 +17,7 @@ use crate::error::{Error, ErrorKind, Result, errno_of_verbs, pointer_of};
 ///
 /// [`take`](Self::take) hands one out, and a dropped [`Buf`] comes back by itself. The memory stays registered while the
 /// pool, or a buffer of it, is alive. Cloning shares it.
+#[doc(alias = "ibv_mr")]
 #[derive(Clone)]
 pub struct Pool {
     inner: Arc<Inner>,

@@ -19,6 +19,7 @@ use crate::error::{Error, ErrorKind, Result, errno_of_verbs};
 ///
 /// It is destroyed when both halves are dropped. What was posted and has not completed comes back to its pools after that, once
 /// the completion queue was polled and found empty, or is gone. See [`close`](Self::close) for an end that reports errors.
+#[doc(alias = "ibv_qp")]
 #[derive(Debug)]
 pub struct QueuePair {
     /// Posts sends.
@@ -28,6 +29,7 @@ pub struct QueuePair {
 }
 
 /// What a queue pair is made of: its completion queues and how much it holds (`ibv_qp_init_attr`).
+#[doc(alias = "ibv_qp_init_attr")]
 #[derive(Clone, Debug)]
 pub struct QueuePairInit {
     send_cq: CqHandle,
