@@ -163,7 +163,7 @@ fn a_command_that_hangs_is_124() {
     let turn = Turn::take();
     let start = Instant::now();
     let run = turn.run(
-        &["--time-limit", "15"],
+        &["--time-limit", "25"],
         &[
             "sh",
             "-c",
@@ -173,11 +173,11 @@ fn a_command_that_hangs_is_124() {
     );
     assert_eq!(
         (run.code, one_message(&run)),
-        (Some(124), "softroce: the time limit of 15 s ran out")
+        (Some(124), "softroce: the time limit of 25 s ran out")
     );
     assert_eq!(run.stdout, b"up\n");
     assert!(
-        (15..20).contains(&start.elapsed().as_secs()),
+        (25..60).contains(&start.elapsed().as_secs()),
         "{:?}",
         start.elapsed()
     );
