@@ -79,3 +79,15 @@ pub(crate) fn resource_counts() -> Vec<u8> {
         }
     }
 }
+
+/// Moves a queue pair to ERR, as the device does when something goes wrong.
+pub(crate) fn to_error(qp: &QueuePair) {
+    let mut attr = ibv_qp_attr {
+        qp_state: ibv_qp_state::IBV_QPS_ERR,
+        ..Default::default()
+    };
+    let mask = i32::try_from(rdma_sys::IBV_QP_STATE).expect("a low bit");
+    // SAFETY: `ibv_modify_qp` wants a queue pair, which the borrow keeps alive, and attributes that it reads during the call.
+    let returned = unsafe { rdma_sys::ibv_modify_qp(qp.as_raw(), &raw mut attr, mask) };
+    assert_eq!(returned, 0, "ibv_modify_qp");
+}

@@ -3,7 +3,9 @@
 //! What needs nothing special runs on the machine, by `cargo test`. Of the ignored tests, those of `softroce` and of
 //! this program boot virtual machines of their own, so they run on the machine too; those in rdmacm's test programs
 //! `device_*` run beside an RDMA device: in the micro-VM, all in one boot, or with `--device` on the machine's own. Those
-//! in `standin_*` run on the stand-in for the C libraries.
+//! in `standin_*` run on the stand-in for the C libraries. Those in `iwarp_*` run with `--iwarp`, and nothing else then: in a
+//! micro-VM that has soft-iWARP too, whose module most kernels come without.
+//!
 //! Before anything runs, the programs are asked for the list of their tests, so that one which got lost on the way
 //! (a crash, a guest that died) counts as failed and not as nothing.
 
@@ -35,6 +37,9 @@ pub(crate) struct Args {
     /// Leave out what needs an RDMA device or boots a virtual machine
     #[arg(long)]
     no_vm: bool,
+    /// Run those that need soft-iWARP, which the others do not; builds the kernel's module for it once
+    #[arg(long, conflicts_with_all = ["device", "no_vm"])]
+    iwarp: bool,
     /// Install what is missing, with sudo if need be
     #[arg(long)]
     install: bool,
@@ -50,6 +55,7 @@ impl Args {
             filters: Vec::new(),
             device: false,
             no_vm: false,
+            iwarp: false,
             install,
             threads: 1,
         }
@@ -65,7 +71,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         &setup::test_needs(args.no_vm, args.device),
         setup::consent(args.install),
     )?;
-    let built = cargo::build(&["test", "--workspace", "--no-run"])?;
+    let packages: &[&str] = if args.iwarp {
+        &["--package", "rdmacm"]
+    } else {
+        &["--workspace"]
+    };
+    let built = cargo::build(&[&["test", "--no-run"], packages].concat())?;
     let groups = if args.no_vm {
         Vec::new()
     } else {
@@ -73,12 +84,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     };
     let device_tests = groups.iter().any(|group| group.place != Place::Machine);
     if !args.no_vm && !device_tests && args.filters.is_empty() {
-        bail!("no device test was found: rdmacm has no test program device_* with an ignored test");
+        let kind = if args.iwarp { "iwarp" } else { "device" };
+        bail!("no {kind} test was found: rdmacm has no test program {kind}_* with an ignored test");
     }
 
     let mut sum = Sum::default();
-    sum.add("cargo test", on_the_machine(&args.filters)?, None);
-    on_the_stand_in(&mut sum, &args.filters)?;
+    if !args.iwarp {
+        sum.add("cargo test", on_the_machine(&args.filters)?, None);
+        on_the_stand_in(&mut sum, &args.filters)?;
+    }
     for group in &groups {
         let ran = group.run(args)?;
         sum.add(group.place.name(), ran, Some(group.tests));
@@ -108,6 +122,8 @@ enum Place {
     OwnDevice,
     /// In the micro-VM.
     Vm,
+    /// In a micro-VM with soft-iWARP.
+    IwarpVm,
 }
 
 impl Place {
@@ -116,6 +132,7 @@ impl Place {
             Self::Machine => "the tests that boot virtual machines",
             Self::OwnDevice => "the tests on this machine's own RDMA device",
             Self::Vm => "the tests in the micro-VM",
+            Self::IwarpVm => "the tests on soft-iWARP in the micro-VM",
         }
     }
 
@@ -125,7 +142,7 @@ impl Place {
             // A boot takes 10 to 20 s under emulation, and some of these wait for one that hangs.
             Self::Machine => 1200,
             // Under emulation, hundreds of connections take a minute and a half.
-            Self::OwnDevice | Self::Vm => 600,
+            Self::OwnDevice | Self::Vm | Self::IwarpVm => 600,
         }
     }
 }
@@ -140,16 +157,18 @@ struct Group {
 }
 
 /// Picks the programs whose ignored tests run here: those that boot virtual machines themselves, and those that need a
-/// device. With `--device` nothing boots.
+/// device. With `--device` nothing boots; with `--iwarp` there is nothing but what needs that.
 fn choose(built: &[Executable], args: &Args) -> Result<Vec<Group>> {
     let workspace = setup::workspace();
     let mut groups: Vec<Group> = Vec::new();
     for program in built.iter().filter(|program| program.is_test) {
         let place = match role(program, &workspace) {
+            Role::Iwarp if args.iwarp => Place::IwarpVm,
+            _ if args.iwarp => continue,
             Role::Device if args.device => Place::OwnDevice,
             Role::Device => Place::Vm,
             Role::Boots if !args.device => Place::Machine,
-            Role::Boots | Role::Plain => continue,
+            Role::Boots | Role::Iwarp | Role::Plain => continue,
         };
         let tests = count_ignored(program, &args.filters)?;
         if tests == 0 {
@@ -179,6 +198,8 @@ enum Role {
     Boots,
     /// Its ignored tests need an RDMA device.
     Device,
+    /// Its ignored tests need soft-iWARP.
+    Iwarp,
     /// Its ignored tests are nobody's business.
     Plain,
 }
@@ -189,6 +210,7 @@ fn role(program: &Executable, workspace: &Path) -> Role {
     };
     match dir.to_str() {
         Some("") if program.kind == "test" && program.name.starts_with("device_") => Role::Device,
+        Some("") if program.kind == "test" && program.name.starts_with("iwarp_") => Role::Iwarp,
         Some("softroce" | "xtask") => Role::Boots,
         _ => Role::Plain,
     }
@@ -265,7 +287,9 @@ impl Group {
         } else {
             let programs = u64::try_from(self.programs.len()).unwrap_or(u64::MAX);
             let limit = limit.saturating_mul(programs).saturating_add(BOOT_LIMIT);
-            vm = vm.time_limit(Duration::from_secs(limit));
+            vm = vm
+                .time_limit(Duration::from_secs(limit))
+                .soft_iwarp(self.place == Place::IwarpVm);
         }
         let counting = Counting::new(io::stdout());
         let tally = counting.tally();
@@ -325,6 +349,7 @@ mod tests {
     fn ignored_tests_run_where_their_program_says() {
         let role = |manifest, kind, name| role(&program(manifest, kind, name), Path::new("/w"));
         assert_eq!(role("/w/Cargo.toml", "test", "device_accept"), Role::Device);
+        assert_eq!(role("/w/Cargo.toml", "test", "iwarp_accept"), Role::Iwarp);
         assert_eq!(role("/w/Cargo.toml", "test", "no_device"), Role::Plain);
         assert_eq!(role("/w/Cargo.toml", "example", "device_list"), Role::Plain);
         assert_eq!(role("/w/softroce/Cargo.toml", "test", "boot"), Role::Boots);
