@@ -131,6 +131,44 @@ fn listen_shows_the_private_data_and_rejects() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
+fn one_thread_serves_five_at_a_time() {
+    device();
+    let mut server = Server::start(example("event_loop").args([ADDR, "--count", "5"]));
+    assert!(server.line().starts_with("listening on "));
+    let clients: Vec<_> = (0..5)
+        .map(|_| std::thread::spawn(|| run(example("connect").arg(ADDR))))
+        .collect();
+    for client in clients {
+        let output = client.join().expect("no panic");
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.contains("received 16 bytes"), "{text}");
+    }
+    let (status, lines) = server.finish();
+    assert_eq!(status, Some(0), "{lines:?}");
+    let gone = lines.iter().filter(|line| line.contains("is gone, "));
+    assert_eq!(gone.count(), 5, "{lines:?}");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn visitors_find_what_the_last_one_left() {
+    device();
+    let mut server = Server::start(example("one_sided").args(["serve", ADDR]));
+    assert!(server.line().starts_with("listening on "));
+    for (text, before, left) in [("first", 0, ""), ("second", 1, "first")] {
+        let output = run(example("one_sided").args(["visit", ADDR, text]));
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let wanted = format!("visitors before: {before}\nthe last one left: {left}\n");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), wanted);
+    }
+    let (status, lines) = server.finish();
+    assert_eq!(status, Some(0), "{lines:?}");
+    assert_eq!(lines, ["visitor 1: first", "visitor 2: second"]);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
 fn nothing_is_left_after_a_hundred_connections() {
     device();
     let before = resources();

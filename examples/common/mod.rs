@@ -1,4 +1,4 @@
-//! What the three examples share: addresses, the 16-byte message, and the error of a machine without RDMA.
+//! What the examples share: addresses, the 16-byte message, and the error of a machine without RDMA.
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;

@@ -221,7 +221,8 @@ impl Handle {
         view.port = port;
         view.verbs = NonNull::new(verbs).map(Verbs);
         view.local = local;
-        view.peer = peer;
+        // Of an id that has no peer the kernel says that its address is zero.
+        view.peer = peer.filter(|peer| peer.port() != 0 || !peer.ip().is_unspecified());
     }
 
     /// What an event means for the id, done inside the gate.

@@ -14,6 +14,11 @@ use crate::error::{Error, Result, errno_of_verbs};
 /// It comes from the connection manager, which opens the device when an id is bound to it: see
 /// [`CmId::context`](crate::CmId::context). The device stays open while a `Context`, or anything made on one, is alive.
 /// Cloning shares it.
+///
+/// librdmacm keeps a device that was used once open until it learns of its removal. A device can be removed while a process
+/// uses it if the events of every id on it are read, and what was made on it is dropped when
+/// [`DeviceRemoval`](crate::EventKind::DeviceRemoval) comes; a process that has used it and holds nothing on it any more, or
+/// drops an id without reading that event, holds up the removal until it ends.
 #[doc(alias = "ibv_context")]
 #[derive(Clone)]
 pub struct Context {
