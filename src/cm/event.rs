@@ -91,8 +91,8 @@ pub enum EventKind {
 
 /// What came with the peer's answer to a connect.
 ///
-/// On the accepting side ESTABLISHED carries nothing: both depths are 0 and there is no data. What was negotiated there is
-/// what accept was given: see [`CmId::negotiated`](super::CmId::negotiated).
+/// On the accepting side ESTABLISHED carries nothing over InfiniBand and RoCE: both depths are 0 and there is no data. What was
+/// negotiated there is what accept was given: see [`CmId::negotiated`](super::CmId::negotiated).
 #[derive(Clone, PartialEq, Eq)]
 pub struct Answer {
     negotiated: Negotiated,

@@ -36,7 +36,7 @@ pub struct RnrRetry(u8);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RetryCount(u8);
 
-/// What both sides have agreed on, as this side sees it.
+/// What both sides have agreed on, as this side sees it. (On the connecting side soft-iWARP tells the two the other way round.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Negotiated {
     /// RDMA reads and atomics of the peer that this side answers at a time.
@@ -55,7 +55,7 @@ impl<'a> ConnParam<'a> {
     }
 
     /// Bytes to send with the request or the answer. The library copies them. How many fit depends on the call: over
-    /// InfiniBand and RoCE 56 for connect and 196 for accept, over iWARP 255.
+    /// InfiniBand and RoCE 56 for connect and 196 for accept, over iWARP 255 (of which soft-iWARP garbles the last four).
     pub fn private_data(mut self, data: impl Into<Cow<'a, [u8]>>) -> Self {
         self.private_data = data.into();
         self

@@ -49,8 +49,8 @@ impl Pending {
             rdma_sys::rdma_reject(self.id.as_raw(), private_data.as_ptr().cast(), length)
         };
         match errno_of_rdma(returned) {
-            // EINVAL: the peer has given up, or an accept that failed has rejected it: there is nobody to tell.
-            Ok(()) | Err(libc::EINVAL) => Ok(()),
+            // The peer has given up (over iWARP: ECONNRESET), or an accept that failed has rejected it: there is nobody to tell.
+            Ok(()) | Err(libc::EINVAL | libc::ECONNRESET) => Ok(()),
             Err(errno) => Err(self.id.error_here(REJECT, errno)),
         }
     }
