@@ -192,7 +192,7 @@ fn case_53_a_signal_ends_no_wait() {
         bombard(&waiting);
         let (nothing, took) = waiting.join().unwrap();
         assert!(nothing);
-        assert!(took >= Duration::from_secs(1) && took < Duration::from_millis(1500));
+        assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(5));
 
         // Waiting for completions is no different.
         let mut parts = server.parts;
@@ -204,7 +204,7 @@ fn case_53_a_signal_ends_no_wait() {
         bombard(&waiting);
         let (ready, took) = waiting.join().unwrap();
         assert!(!ready);
-        assert!(took >= Duration::from_secs(1) && took < Duration::from_millis(1500));
+        assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(5));
     });
 }
 
