@@ -227,6 +227,21 @@ fn ece_is_for_external_queue_pairs_and_soft_roce_has_none() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
+fn a_rejection_because_of_ece_has_a_reason_of_its_own() {
+    device();
+    let listening = Listening::new();
+    let client = End::connecting(listening.addr());
+    listening
+        .request()
+        .reject_ece(b"not yours")
+        .expect("reject");
+    let rejection = common::cm::rejected(&client.channel);
+    assert_eq!(rejection.reason().as_raw(), 35);
+    assert!(rejection.private_data().starts_with(b"not yours\0"));
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
 fn a_notice_is_for_connecting_ids() {
     device();
     let listening = Listening::new();

@@ -138,7 +138,7 @@ fn case_51_a_client_that_goes_before_it_reads_the_answer() {
 fn case_55_an_event_without_a_name_is_carried_by_its_number() {
     let standin = Standin::start();
     let client = Client::new();
-    for code in [16, 17, 18, 19, 42, 1000, u32::MAX] {
+    for code in [20, 42, 1000, u32::MAX] {
         standin.record();
         standin.event(client.id.as_raw(), &Plan::failed(code, -5));
         let event = client.event();

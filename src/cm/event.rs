@@ -12,6 +12,7 @@ use super::phase::Phase;
 use super::request::ConnRequest;
 use crate::error::{Cause, Error, ErrorKind};
 use crate::status::{RejectReason, Rejection};
+use crate::verbs::AddressVector;
 
 /// Something that happened to an id (`rdma_cm_event`).
 ///
@@ -80,6 +81,37 @@ pub enum EventKind {
     /// The queue pair's number may be used again.
     #[doc(alias = "RDMA_CM_EVENT_TIMEWAIT_EXIT")]
     TimewaitExit,
+    /// A datagram id is in a multicast group: where to send to all of it.
+    #[doc(alias = "RDMA_CM_EVENT_MULTICAST_JOIN")]
+    MulticastJoined {
+        /// The way to the group.
+        address: AddressVector,
+        /// The number that stands for every member's queue pair.
+        qp_num: u32,
+        /// The group's key.
+        qkey: u32,
+    },
+    /// A multicast group could not be joined, or is no more.
+    #[doc(alias = "RDMA_CM_EVENT_MULTICAST_ERROR")]
+    MulticastError(EventStatus),
+    /// A name is resolved by the kernel's service (rdma-core 60).
+    #[doc(alias = "RDMA_CM_EVENT_ADDRINFO_RESOLVED")]
+    AddrinfoResolved,
+    /// A name could not be resolved by the kernel's service (rdma-core 60).
+    #[doc(alias = "RDMA_CM_EVENT_ADDRINFO_ERROR")]
+    AddrinfoError(EventStatus),
+    /// A program has written this event to the id itself (rdma-core 60).
+    #[doc(alias = "RDMA_CM_EVENT_USER")]
+    User {
+        /// What it wrote.
+        arg: u64,
+    },
+    /// The library has written this event to the id itself (rdma-core 60).
+    #[doc(alias = "RDMA_CM_EVENT_INTERNAL")]
+    Internal {
+        /// What it wrote.
+        arg: u64,
+    },
     /// An event that this crate has no name for.
     Other {
         /// The number of the event.
@@ -114,6 +146,8 @@ impl Event {
         self.failure_of(match self.kind {
             EventKind::AddrError(_) => "rdma_resolve_addr",
             EventKind::RouteError(_) => "rdma_resolve_route",
+            EventKind::MulticastError(_) => "rdma_join_multicast",
+            EventKind::AddrinfoError(_) => "rdma_resolve_addrinfo",
             EventKind::Disconnected(_) | EventKind::DeviceRemoval => "rdma_get_cm_event",
             _ => "rdma_connect",
         })
@@ -125,7 +159,9 @@ impl Event {
             EventKind::AddrError(status)
             | EventKind::RouteError(status)
             | EventKind::ConnectError(status)
-            | EventKind::Unreachable(status) => status.to_error(op),
+            | EventKind::Unreachable(status)
+            | EventKind::MulticastError(status)
+            | EventKind::AddrinfoError(status) => status.to_error(op),
             EventKind::Rejected(rejection) => Error::new(op, Cause::Rejected(rejection.clone())),
             EventKind::LookupFailed(failure) => Error::lookup(op, failure.status()),
             EventKind::Disconnected(_) => Error::plain(
@@ -149,9 +185,14 @@ impl EventKind {
     ///
     /// `event` came from `rdma_get_cm_event` and is not acknowledged.
     pub(super) unsafe fn copy_of(event: &rdma_cm_event, errno: i32, datagram: bool) -> Self {
+        let status = EventStatus {
+            raw: event.status,
+            library_errno: errno,
+        };
         if datagram {
-            // SAFETY: for a datagram id the library fills `ud` or leaves the union zeroed; for the numbers of rdma-core 60 and
-            // later, which use `arg` instead, and for those of multicast, nothing of it is looked at below.
+            // SAFETY: for a datagram id the library fills `ud` or leaves the union zeroed. Of the numbers of rdma-core 60 and
+            // later, which use `arg` instead, nothing of it is looked at below, and of those of multicast, which use
+            // `private_data` for something else, no pointer.
             let ud = unsafe { &event.param.ud };
             match event.event {
                 rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED => {
@@ -162,15 +203,23 @@ impl EventKind {
                     // SAFETY: as above.
                     return Self::LookupFailed(unsafe { LookupFailure::copy_of(event.status, ud) });
                 }
+                // Its `private_data` is a number that was given with the join, and no pointer to data.
+                rdma_cm_event_type::RDMA_CM_EVENT_MULTICAST_JOIN => {
+                    return Self::MulticastJoined {
+                        address: AddressVector::from_raw(ud.ah_attr),
+                        qp_num: ud.qp_num,
+                        qkey: ud.qkey,
+                    };
+                }
+                rdma_cm_event_type::RDMA_CM_EVENT_MULTICAST_ERROR => {
+                    return Self::MulticastError(status);
+                }
                 _ => {}
             }
         }
-        let status = EventStatus {
-            raw: event.status,
-            library_errno: errno,
-        };
-        // SAFETY: the library fills `conn` for every event of a connected service or leaves the union zeroed; a datagram id
-        // gets none of the events that it is looked at for; for the numbers of rdma-core 60 and later, which use `arg` instead, nothing of it is looked at below.
+        // SAFETY: the library fills `conn` for every event of a connected service or leaves the union zeroed. A datagram id gets
+        // none of the events that it is looked at for, and of the numbers of rdma-core 60 and later, which use `arg` instead,
+        // nothing of it is looked at below.
         let conn = unsafe { &event.param.conn };
         match event.event {
             rdma_cm_event_type::RDMA_CM_EVENT_ADDR_RESOLVED => Self::AddrResolved,
@@ -196,6 +245,10 @@ impl EventKind {
             rdma_cm_event_type::RDMA_CM_EVENT_DEVICE_REMOVAL => Self::DeviceRemoval,
             rdma_cm_event_type::RDMA_CM_EVENT_ADDR_CHANGE => Self::AddrChange,
             rdma_cm_event_type::RDMA_CM_EVENT_TIMEWAIT_EXIT => Self::TimewaitExit,
+            rdma_cm_event_type::RDMA_CM_EVENT_ADDRINFO_RESOLVED => Self::AddrinfoResolved,
+            rdma_cm_event_type::RDMA_CM_EVENT_ADDRINFO_ERROR => Self::AddrinfoError(status),
+            rdma_cm_event_type::RDMA_CM_EVENT_USER => Self::User { arg: arg(event) },
+            rdma_cm_event_type::RDMA_CM_EVENT_INTERNAL => Self::Internal { arg: arg(event) },
             other => Self::Other {
                 code: other.0,
                 status: event.status,
@@ -234,6 +287,12 @@ impl EventKind {
             | Self::LookupRequest(_)
             | Self::AddrChange
             | Self::TimewaitExit
+            | Self::MulticastJoined { .. }
+            | Self::MulticastError(_)
+            | Self::AddrinfoResolved
+            | Self::AddrinfoError(_)
+            | Self::User { .. }
+            | Self::Internal { .. }
             | Self::Other { .. } => return None,
         })
     }
@@ -275,6 +334,12 @@ impl fmt::Debug for Answer {
             .field("private_data_len", &self.private_data.len())
             .finish()
     }
+}
+
+/// The number of an event that a program, or the library, has written.
+fn arg(event: &rdma_cm_event) -> u64 {
+    // SAFETY: the union is zeroed when the event is made, and eight plain bytes for whatever is written to it.
+    unsafe { event.param.arg }
 }
 
 /// # Safety
@@ -374,13 +439,25 @@ mod tests {
 
     #[test]
     fn an_event_without_a_name_keeps_its_number() {
-        for code in [16, 17, 18, 19, 42, 1000] {
+        for code in [20, 42, 1000] {
             // SAFETY: a zeroed union reads as parameters without data.
             let kind = unsafe { EventKind::copy_of(&event(code, -5), 0, false) };
             assert!(
                 matches!(kind, EventKind::Other { code: c, status: -5 } if c == code),
                 "{kind:?}"
             );
+        }
+    }
+
+    #[test]
+    fn every_event_of_the_header_but_a_request_has_a_name() {
+        for code in
+            (0..20).filter(|&code| code != rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST.0)
+        {
+            let datagram = matches!(code, 12 | 13);
+            // SAFETY: a zeroed union reads as parameters without data.
+            let kind = unsafe { EventKind::copy_of(&event(code, 0), 0, datagram) };
+            assert!(!matches!(kind, EventKind::Other { .. }), "{code}: {kind:?}");
         }
     }
 

@@ -42,12 +42,24 @@ impl Pending {
         self.call_reject(private_data, length)
     }
 
+    /// As [`reject`](Self::reject), because of the peer's ECE.
+    pub(super) fn reject_ece(mut self, private_data: &[u8], length: u8) -> Result<()> {
+        self.answered = true;
+        let data = private_data.as_ptr().cast();
+        // SAFETY: as for `rdma_reject` in `call_reject`.
+        let returned = unsafe { rdma_sys::rdma_reject_ece(self.id.as_raw(), data, length) };
+        self.rejected(returned)
+    }
+
     fn call_reject(&self, private_data: &[u8], length: u8) -> Result<()> {
+        let data = private_data.as_ptr().cast();
         // SAFETY: `rdma_reject` wants the id of a request and `length` bytes that it reads during the call: `length` is that
         // of `private_data`, or 0.
-        let returned = unsafe {
-            rdma_sys::rdma_reject(self.id.as_raw(), private_data.as_ptr().cast(), length)
-        };
+        let returned = unsafe { rdma_sys::rdma_reject(self.id.as_raw(), data, length) };
+        self.rejected(returned)
+    }
+
+    fn rejected(&self, returned: i32) -> Result<()> {
         match errno_of_rdma(returned) {
             // The peer has given up (over iWARP: ECONNRESET), or an accept that failed has rejected it: there is nobody to tell.
             Ok(()) | Err(libc::EINVAL | libc::ECONNRESET) => Ok(()),

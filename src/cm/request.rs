@@ -204,6 +204,21 @@ impl ConnRequest {
         self.pending.reject(private_data, length)
     }
 
+    /// Rejects the peer because of its [`Ece`](super::Ece): as [`reject`](Self::reject), with the reason 35, "vendor option not
+    /// supported".
+    ///
+    /// Calls `rdma_reject_ece` ([man 3](https://man7.org/linux/man-pages/man3/rdma_reject.3.html)). Blocks: no.
+    ///
+    /// # Errors
+    ///
+    /// As for [`reject`](Self::reject).
+    #[doc(alias = "rdma_reject_ece")]
+    pub fn reject_ece(self, private_data: &[u8]) -> Result<()> {
+        let iwarp = self.context()?.is_iwarp();
+        let length = check_private_data(REJECT, Message::Reject, iwarp, private_data)?;
+        self.pending.reject_ece(private_data, length)
+    }
+
     /// Ends the request after an accept: acknowledges its event, now that the call has returned.
     fn finish(self, called: Result<(), Failed>) -> Result<CmId, NotAccepted> {
         match called {
