@@ -24,8 +24,9 @@ pub(super) fn advice(kind: ErrorKind, errno: i32) -> String {
         }
         (ErrorKind::NoDevice, _) => format!(
             "; no RDMA device reaches this: `rdma link` lists the devices, and \
-             `rdma link add rxe0 type rxe netdev NAME` makes one in software{}",
-            withheld(Path::new("/dev/infiniband"))
+             `rdma link add rxe0 type rxe netdev NAME` makes one in software{}{}",
+            withheld(Path::new("/dev/infiniband")),
+            known_to_the_kernel(Path::new("/sys/class/infiniband"))
         ),
         (ErrorKind::AddrInUse, libc::EADDRNOTAVAIL) => {
             "; another id has this port, at this address or at another of the machine".to_owned()
@@ -39,6 +40,23 @@ pub(super) fn advice(kind: ErrorKind, errno: i32) -> String {
         (ErrorKind::OutOfMemory, libc::ENOMEM) => locked_memory().unwrap_or_default(),
         _ => String::new(),
     }
+}
+
+/// Names the devices that the kernel has: without their provider, librdmacm passes over them in silence.
+fn known_to_the_kernel(folder: &Path) -> String {
+    let devices = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> = devices
+        .map(|device| device.file_name().to_string_lossy().into_owned())
+        .collect();
+    if names.is_empty() {
+        return String::new();
+    }
+    names.sort();
+    format!(
+        "; the kernel has {}: where `ibv_devices` does not list them, install their providers \
+         (ibverbs-providers, or rdma-core)",
+        names.join(", ")
+    )
 }
 
 /// Names the device nodes in `folder` that this user may not open: librdmacm passes over their devices in silence.
@@ -83,6 +101,19 @@ mod tests {
             "Operation not supported by the kernel (os error 524)"
         );
         assert_eq!(errno_text(22), "Invalid argument (os error 22)");
+    }
+
+    #[test]
+    fn devices_without_a_provider_are_named() {
+        let folder = std::env::temp_dir().join(format!("rdmacm-hint-{}", std::process::id()));
+        assert_eq!(known_to_the_kernel(&folder), "");
+        for device in ["mlx5_1", "mlx5_0"] {
+            std::fs::create_dir_all(folder.join(device)).unwrap();
+        }
+        let text = known_to_the_kernel(&folder);
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(text.contains("the kernel has mlx5_0, mlx5_1: "), "{text}");
+        assert!(text.contains("ibverbs-providers"), "{text}");
     }
 
     #[test]
