@@ -30,7 +30,7 @@ fn codes() -> impl Iterator<Item = u32> {
 fn failure(code: u32) -> Option<ErrorKind> {
     match code {
         // The status is a time-out.
-        1 | 3 | 6 | 7 => Some(ErrorKind::TimedOut),
+        1 | 3 | 6 | 7 | 17 => Some(ErrorKind::TimedOut),
         8 => Some(ErrorKind::Rejected),
         10 => Some(ErrorKind::Disconnected),
         11 => Some(ErrorKind::DeviceRemoved),
