@@ -1,7 +1,6 @@
 #![expect(unsafe_code, reason = "reads the union in an rdma_cm_event")]
 
 use std::fmt;
-use std::slice;
 
 use rdma_sys::{rdma_cm_event, rdma_cm_event_type, rdma_conn_param};
 
@@ -10,6 +9,7 @@ use super::lookup::{Destination, LookupFailure, LookupRequest};
 use super::param::Negotiated;
 use super::phase::Phase;
 use super::request::ConnRequest;
+use super::unacked::private_data;
 use crate::error::{Cause, Error, ErrorKind};
 use crate::status::{RejectReason, Rejection};
 use crate::verbs::AddressVector;
@@ -346,13 +346,8 @@ fn arg(event: &rdma_cm_event) -> u64 {
 ///
 /// `conn` is of an event that is not acknowledged and for which the library filled it.
 unsafe fn private_data_of(conn: &rdma_conn_param) -> Box<[u8]> {
-    if conn.private_data.is_null() {
-        return Box::default();
-    }
-    // SAFETY: the library sets the pointer to `private_data_len` bytes inside the event, which the caller keeps.
-    let data: &[u8] =
-        unsafe { slice::from_raw_parts(conn.private_data.cast(), conn.private_data_len.into()) };
-    data.into()
+    // SAFETY: the library has filled these two fields together, and the caller keeps the event.
+    unsafe { private_data(conn.private_data, conn.private_data_len) }.into()
 }
 
 impl fmt::Debug for EventStatus {

@@ -5,7 +5,6 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::slice;
 
 use rdma_sys::{rdma_conn_param, rdma_ud_param};
 
@@ -13,7 +12,7 @@ use super::id::CmId;
 use super::param::{Message, check_private_data};
 use super::pending::{Failed, NotAccepted, Pending, REJECT};
 use super::phase::Phase;
-use super::unacked::Unacked;
+use super::unacked::{Unacked, private_data};
 use crate::error::{Result, errno_of_rdma};
 use crate::status::LookupStatus;
 use crate::verbs::AddressVector;
@@ -269,11 +268,6 @@ impl fmt::Debug for LookupFailure {
 ///
 /// `ud` is of an event that is not acknowledged and for which the library filled it.
 unsafe fn private_data_of(ud: &rdma_ud_param) -> Box<[u8]> {
-    if ud.private_data.is_null() {
-        return Box::default();
-    }
-    // SAFETY: the library sets the pointer to `private_data_len` bytes inside the event, which the caller keeps.
-    let data: &[u8] =
-        unsafe { slice::from_raw_parts(ud.private_data.cast(), ud.private_data_len.into()) };
-    data.into()
+    // SAFETY: the library has filled these two fields together, and the caller keeps the event.
+    unsafe { private_data(ud.private_data, ud.private_data_len) }.into()
 }

@@ -50,12 +50,22 @@ impl Unacked {
     /// The peer's private data, in the event's own memory.
     pub(super) fn private_data(&self) -> &[u8] {
         let param = self.param();
-        if param.private_data.is_null() {
-            return &[];
-        }
-        // SAFETY: the library sets the pointer to `private_data_len` bytes inside the event, which is alive until `drop`.
-        unsafe { slice::from_raw_parts(param.private_data.cast(), param.private_data_len.into()) }
+        // SAFETY: the event is alive until `drop`, and the library has filled these two fields together.
+        unsafe { private_data(param.private_data, param.private_data_len) }
     }
+}
+
+/// The private data of an event, which is empty where there is none.
+///
+/// # Safety
+///
+/// `data` is null or points to `len` bytes of an event that is not acknowledged during `'ev`.
+pub(super) unsafe fn private_data<'ev>(data: *const libc::c_void, len: u8) -> &'ev [u8] {
+    if data.is_null() {
+        return &[];
+    }
+    // SAFETY: the caller's own obligation: the library sets the pointer to as many bytes inside the event.
+    unsafe { slice::from_raw_parts(data.cast(), len.into()) }
 }
 
 impl Drop for Unacked {
