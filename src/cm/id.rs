@@ -253,6 +253,13 @@ impl CmId {
         self.handle.view().peer
     }
 
+    /// The port of the id's device that leads to the peer, or that the id is bound to; `None` when it is bound to none.
+    #[must_use]
+    pub fn port_num(&self) -> Option<u8> {
+        let view = self.handle.view();
+        (view.verbs.is_some() && view.port != 0).then_some(view.port)
+    }
+
     /// The depths that both sides have agreed on; `None` until the connection was answered.
     #[must_use]
     pub fn negotiated(&self) -> Option<Negotiated> {

@@ -2,11 +2,13 @@
 
 use std::ffi::CStr;
 use std::fmt;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::{Arc, Weak};
 
-use rdma_sys::{ibv_context, ibv_device_attr, ibv_port_attr, ibv_transport_type};
+use rdma_sys::{ibv_context, ibv_device_attr_ex, ibv_transport_type};
 
+use super::device_limits::DeviceLimits;
+use super::port::LinkLayer;
 use crate::error::{Error, Result, errno_of_verbs};
 
 /// An open RDMA device (`ibv_context`), shared by everything made on it.
@@ -51,10 +53,8 @@ impl Context {
         raw: NonNull<ibv_context>,
         keeper: Box<dyn Send + Sync>,
     ) -> Result<Self> {
-        let mut attr = ibv_device_attr::default();
-        // SAFETY: `ibv_query_device` wants an open device, which the caller provides, and room for the answer, which is `attr`.
-        let returned = unsafe { rdma_sys::ibv_query_device(raw.as_ptr(), &raw mut attr) };
-        errno_of_verbs(returned).map_err(|errno| Error::os("ibv_query_device", errno))?;
+        // SAFETY: the caller provides an open device.
+        let limits = unsafe { query(raw) }?;
         // SAFETY: the context of an open device is readable, and its `device` is set from open to close.
         let device = unsafe { (*raw.as_ptr()).device };
         // SAFETY: the device of an open context stays allocated, and its name is a terminated string inside it.
@@ -67,7 +67,7 @@ impl Context {
         Ok(Self {
             inner: Arc::new(Inner {
                 raw,
-                limits: DeviceLimits(attr),
+                limits,
                 name: name.to_string_lossy().into_owned(),
                 iwarp: transport == ibv_transport_type::IBV_TRANSPORT_IWARP,
                 _keeper: keeper,
@@ -100,11 +100,7 @@ impl Context {
 
     /// Whether a port of the device is an InfiniBand port, and not an Ethernet one (RoCE, iWARP).
     pub(crate) fn is_infiniband_port(&self, port: u8) -> Result<bool> {
-        let mut attr = ibv_port_attr::default();
-        // SAFETY: `ibv_query_port` wants an open device and room for the answer.
-        let returned = unsafe { rdma_sys::ibv_query_port(self.as_raw(), port, &raw mut attr) };
-        errno_of_verbs(returned).map_err(|errno| Error::os("ibv_query_port", errno))?;
-        Ok(u32::from(attr.link_layer) == rdma_sys::IBV_LINK_LAYER_INFINIBAND)
+        Ok(self.port(port)?.link_layer() == LinkLayer::InfiniBand)
     }
 
     /// The raw device. It belongs to librdmacm: it must not be closed.
@@ -112,6 +108,21 @@ impl Context {
     pub fn as_raw(&self) -> *mut ibv_context {
         self.inner.raw.as_ptr()
     }
+}
+
+/// Asks an open device what it is and can hold.
+///
+/// # Safety
+///
+/// `raw` is an open device.
+unsafe fn query(raw: NonNull<ibv_context>) -> Result<DeviceLimits> {
+    let mut attr = ibv_device_attr_ex::default();
+    // SAFETY: `ibv_query_device_ex` wants an open device, which the caller provides, no input or one, and room for the answer.
+    // Where the provider or the kernel does not have it, it asks for the old attributes and leaves the rest 0.
+    let returned =
+        unsafe { rdma_sys::ibv_query_device_ex(raw.as_ptr(), ptr::null(), &raw mut attr) };
+    errno_of_verbs(returned).map_err(|errno| Error::os("ibv_query_device_ex", errno))?;
+    Ok(DeviceLimits::new(attr))
 }
 
 /// A [`Context`] that does not keep the device open.
@@ -138,64 +149,4 @@ impl fmt::Debug for Context {
             .field("name", &self.inner.name)
             .finish_non_exhaustive()
     }
-}
-
-/// What a device can hold at most (`ibv_device_attr`).
-#[derive(Clone, Copy)]
-pub struct DeviceLimits(ibv_device_attr);
-
-impl DeviceLimits {
-    /// RDMA reads and atomics that a queue pair answers at a time (`max_qp_rd_atom`): the limit of `responder_resources`.
-    #[must_use]
-    pub fn max_qp_rd_atom(&self) -> u32 {
-        positive(self.0.max_qp_rd_atom)
-    }
-
-    /// RDMA reads and atomics that a queue pair asks at a time (`max_qp_init_rd_atom`): the limit of `initiator_depth`.
-    #[must_use]
-    pub fn max_qp_init_rd_atom(&self) -> u32 {
-        positive(self.0.max_qp_init_rd_atom)
-    }
-
-    /// Outstanding work requests on a queue of a queue pair (`max_qp_wr`).
-    #[must_use]
-    pub fn max_qp_wr(&self) -> u32 {
-        positive(self.0.max_qp_wr)
-    }
-
-    /// Pieces of memory in a work request (`max_sge`).
-    #[must_use]
-    pub fn max_sge(&self) -> u32 {
-        positive(self.0.max_sge)
-    }
-
-    /// Entries of a completion queue (`max_cqe`).
-    #[must_use]
-    pub fn max_cqe(&self) -> u32 {
-        positive(self.0.max_cqe)
-    }
-
-    /// Bytes of a memory region (`max_mr_size`).
-    #[must_use]
-    pub fn max_mr_size(&self) -> u64 {
-        self.0.max_mr_size
-    }
-}
-
-impl fmt::Debug for DeviceLimits {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeviceLimits")
-            .field("max_qp_rd_atom", &self.max_qp_rd_atom())
-            .field("max_qp_init_rd_atom", &self.max_qp_init_rd_atom())
-            .field("max_qp_wr", &self.max_qp_wr())
-            .field("max_sge", &self.max_sge())
-            .field("max_cqe", &self.max_cqe())
-            .field("max_mr_size", &self.max_mr_size())
-            .finish_non_exhaustive()
-    }
-}
-
-/// A limit is an `int` in C and never below zero; if it were, nothing would fit.
-fn positive(limit: i32) -> u32 {
-    u32::try_from(limit).unwrap_or(0)
 }
