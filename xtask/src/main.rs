@@ -10,6 +10,7 @@ mod ci;
 mod demo;
 mod device;
 mod ignored;
+mod overhead;
 mod pair;
 mod setup;
 mod standin;
@@ -42,6 +43,7 @@ enum Chore {
     Test(test::Args),
     Vm(vm::Args),
     Bindings(BindingsArgs),
+    Overhead(overhead::Args),
     Ci(ci::Args),
     #[command(hide = true)]
     Pair(pair::Args),
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         Chore::Test(args) => test::run(&args),
         Chore::Vm(args) => vm::run(&args),
         Chore::Bindings(args) => bindings(&args),
+        Chore::Overhead(args) => overhead::run(&args),
         Chore::Ci(args) => ci::run(&args),
         Chore::Pair(args) => pair::run(&args),
         Chore::Ignored(args) => ignored::run(&args),

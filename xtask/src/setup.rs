@@ -22,6 +22,9 @@ const VM: &[Need] = &[Need::Qemu];
 /// The programs of others that the device tests talk to.
 const PEERS: &[Need] = &[Need::RdmacmUtils, Need::IbverbsUtils];
 
+/// Counting instructions.
+const COUNTING: &[Need] = &[Need::Valgrind, Need::Binutils];
+
 /// Making the bindings. The headers, the C library's among them, are in the repository.
 pub(crate) const BINDINGS: &[Need] = &[Need::Libclang];
 
@@ -38,6 +41,11 @@ pub(crate) fn test_needs(no_device: bool, own_device: bool) -> Vec<Need> {
     } else {
         [&demo_needs(own_device), PEERS].concat()
     }
+}
+
+/// What `cargo xtask overhead` needs.
+pub(crate) fn overhead_needs() -> Vec<Need> {
+    [BUILD, COUNTING].concat()
 }
 
 /// What `cargo xtask ci` needs.

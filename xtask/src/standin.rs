@@ -54,6 +54,19 @@ pub(crate) fn tests(folder: &Path, arguments: &[&str], filters: &[String]) -> Co
     command
 }
 
+/// Builds a program of the workspace with the release profile, on the stand-in in `folder`, and gives its path.
+pub(crate) fn release(folder: &Path, package: &str) -> Result<PathBuf> {
+    let status = command("build")
+        .args(["--quiet", "--release", "--package", package])
+        .env("RDMA_CORE_LIB_DIR", folder)
+        .status()
+        .context("cannot run cargo")?;
+    if !status.success() {
+        bail!("`{package}` does not build; what cargo said is above");
+    }
+    Ok(target().join("release").join(package))
+}
+
 /// The list of those tests, as their programs print it.
 pub(crate) fn list(folder: &Path, filters: &[String]) -> Result<String> {
     let output = tests(folder, &["--list"], filters)

@@ -35,6 +35,10 @@ pub enum Need {
     Libclang,
     /// GNU `make`.
     Make,
+    /// `valgrind`, with its tool callgrind.
+    Valgrind,
+    /// `objdump`.
+    Binutils,
     /// `xz`, which kernel sources are packed with.
     Xz,
 }
@@ -50,7 +54,7 @@ const LIBRARIES: [&str; 5] = [
 
 impl Need {
     /// Every need.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Cc,
         Self::LibcHeaders,
         Self::PkgConfig,
@@ -63,6 +67,8 @@ impl Need {
         Self::Iproute2,
         Self::Libclang,
         Self::Make,
+        Self::Valgrind,
+        Self::Binutils,
         Self::Xz,
     ];
 
@@ -81,6 +87,8 @@ impl Need {
             Self::Iproute2 => "iproute2 (ip, rdma)",
             Self::Libclang => "libclang",
             Self::Make => "make",
+            Self::Valgrind => "valgrind",
+            Self::Binutils => "binutils (objdump)",
             Self::Xz => "xz",
         }
     }
@@ -154,6 +162,8 @@ impl Need {
                 &["clang-devel"],
             ],
             Self::Make => [&["make"]; 5],
+            Self::Valgrind => [&["valgrind"]; 5],
+            Self::Binutils => [&["binutils"]; 5],
             Self::Xz => [&["xz-utils"], &["xz"], &["xz"], &["xz"], &["xz"]],
         };
         match manager {
@@ -189,6 +199,8 @@ impl Need {
             Self::Qemu => program("qemu-system-x86_64"),
             Self::Iproute2 => program("ip") && program("rdma"),
             Self::Make => program("make"),
+            Self::Valgrind => program("valgrind"),
+            Self::Binutils => program("objdump"),
             Self::Xz => program("xz"),
             Self::Libclang => clang_folders()
                 .iter()

@@ -1,0 +1,91 @@
+//! The C side: the loops of `c/loops.c` and the provider of `c/provider.c`.
+#![expect(unsafe_code, reason = "calls C")]
+
+use std::error::Error;
+use std::ffi::{c_int, c_long};
+
+use rdma_sys::{ibv_context, ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_wc};
+
+use crate::ends::{Ends, PAIRS as QPS};
+
+/// What a C loop works on: `struct work` of `c/work.h`.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Work {
+    pub(crate) qps: [*mut ibv_qp; QPS],
+    pub(crate) cq: *mut ibv_cq,
+    pub(crate) srq: *mut ibv_srq,
+}
+
+pub(crate) type CLoop = unsafe extern "C" fn(*mut Work, c_long) -> c_int;
+
+/// Declares the loops, and lists them by name.
+macro_rules! loops {
+    ($($name:ident)*) => {
+        unsafe extern "C" {
+            $(fn $name(work: *mut Work, count: c_long) -> c_int;)*
+        }
+
+        /// All loops.
+        pub(crate) const LOOPS: &[(&str, CLoop)] = &[$((stringify!($name), $name)),*];
+    };
+}
+
+loops! {
+    loop_c_send_kept loop_c_send_written loop_c_send_books
+    loop_c_receive_kept loop_c_receive_written loop_c_receive_books
+    loop_c_shared_kept loop_c_shared_written loop_c_shared_books
+    loop_c_inline_kept loop_c_inline_written loop_c_inline_books
+    loop_c_pairs_kept loop_c_pairs_written loop_c_pairs_books
+    loop_c_batch_kept loop_c_batch_written loop_c_batch_books
+    loop_c_run_kept loop_c_run_written loop_c_run_books
+    loop_c_pieces_kept loop_c_pieces_written loop_c_pieces_books
+}
+
+unsafe extern "C" {
+    fn null_start(qp: *mut ibv_qp);
+    fn null_post_send(
+        qp: *mut ibv_qp,
+        wr: *mut ibv_send_wr,
+        bad_wr: *mut *mut ibv_send_wr,
+    ) -> c_int;
+    fn null_post_recv(
+        qp: *mut ibv_qp,
+        wr: *mut ibv_recv_wr,
+        bad_wr: *mut *mut ibv_recv_wr,
+    ) -> c_int;
+    fn null_post_srq_recv(
+        srq: *mut ibv_srq,
+        wr: *mut ibv_recv_wr,
+        bad_wr: *mut *mut ibv_recv_wr,
+    ) -> c_int;
+    fn null_poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int;
+}
+
+/// Puts the provider that does nothing behind everything that is posted to or polled from on `context`.
+///
+/// # Safety
+///
+/// `context` is an open device that nobody uses meanwhile; `qp` is a queue pair of it, whose completion queue is the only
+/// one that is used from now on.
+pub(crate) unsafe fn replace_provider(context: *mut ibv_context, qp: *mut ibv_qp) {
+    // SAFETY: the caller passes a live queue pair; nobody else is in the provider.
+    unsafe { null_start(qp) };
+    // SAFETY: the caller passes an open device, whose table is written to by nobody else.
+    let ops = unsafe { &mut (*context).ops };
+    ops.post_send = Some(null_post_send);
+    ops.post_recv = Some(null_post_recv);
+    ops.post_srq_recv = Some(null_post_srq_recv);
+    ops.poll_cq = Some(null_poll_cq);
+}
+
+/// Runs a C loop for `count` requests.
+pub(crate) fn run(c_loop: CLoop, ends: &Ends, count: u64) -> Result<(), Box<dyn Error>> {
+    let mut work = ends.work();
+    // SAFETY: the loops want live objects, which `ends` keeps, behind the provider that does nothing.
+    let returned = unsafe { c_loop(&raw mut work, c_long::try_from(count)?) };
+    if returned != 0 {
+        return Err("a post or a completion failed".into());
+    }
+    Ok(())
+}

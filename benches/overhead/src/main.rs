@@ -1,0 +1,78 @@
+//! Post and poll beside plain C, against a provider that does nothing.
+//!
+//! `cargo xtask overhead` runs this under callgrind, on the stand-in for the C libraries, and compares. The argument names a
+//! loop, which runs for a few requests that nobody counts, then for two counts, so that what is before and after the loop
+//! drops out of the difference. A line of output says for each how many allocations there were.
+
+mod alloc;
+mod c;
+mod ends;
+mod loops;
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use c::CLoop;
+use ends::Ends;
+
+/// How many requests, divisible by the batch of 32 and the run of 16. The first are for what happens once.
+const COUNTS: [u64; 3] = [32, 1600, 3200];
+
+/// A loop of ours: an error says what went wrong.
+type RustLoop = fn(&mut Ends, u64) -> Result<(), Box<dyn Error>>;
+
+/// Names loops of ours after their functions.
+macro_rules! rust_loops {
+    ($($name:ident)*) => {
+        const RUST_LOOPS: &[(&str, RustLoop)] = &[$((stringify!($name), loops::$name)),*];
+    };
+}
+
+rust_loops! {
+    loop_rust_send
+    loop_rust_send_free_list
+    loop_rust_pairs
+    loop_rust_receive
+}
+
+/// Whose loop it is.
+#[derive(Clone, Copy)]
+enum Loop {
+    C(CLoop),
+    Rust(RustLoop),
+}
+
+fn main() -> ExitCode {
+    let name = std::env::args().nth(1).unwrap_or_default();
+    let c = c::LOOPS.iter().map(|&(name, of_c)| (name, Loop::C(of_c)));
+    let rust = RUST_LOOPS
+        .iter()
+        .map(|&(name, ours)| (name, Loop::Rust(ours)));
+    let all: Vec<(&str, Loop)> = c.chain(rust).collect();
+    let Some(&(_, chosen)) = all.iter().find(|(known, _)| *known == name) else {
+        let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+        eprintln!("usage: overhead LOOP, one of: {}", names.join(", "));
+        return ExitCode::from(2);
+    };
+    match run(chosen) {
+        // Without the ends' own ends: what is posted is with a provider that the libraries know nothing of.
+        Ok(()) => std::process::exit(0),
+        Err(error) => {
+            eprintln!("error: {name}: {error}");
+            std::process::exit(1)
+        }
+    }
+}
+
+fn run(chosen: Loop) -> Result<(), Box<dyn Error>> {
+    let mut ends = Ends::connect()?;
+    for count in COUNTS {
+        let before = alloc::count();
+        match chosen {
+            Loop::C(of_c) => c::run(of_c, &ends, count)?,
+            Loop::Rust(ours) => ours(&mut ends, count)?,
+        }
+        println!("{count} {}", alloc::count() - before);
+    }
+    Ok(())
+}
