@@ -1,7 +1,7 @@
 //! What the stand-in and the tests that steer it agree on. The tests include this file.
 
 /// Changes when anything here does.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// The kinds of objects whose number is counted, in the order of `standin_live`.
 pub(crate) const KINDS: [&str; 10] = [
@@ -61,4 +61,32 @@ pub(crate) struct DevicePlan {
     /// 1: the library finds no device for an id (node GUID 0) and says so, as new ones do; 2: hands out ADDR_RESOLVED and
     /// leaves `verbs` null, as old ones do; 0: it finds the device.
     pub(crate) hidden: i32,
+}
+
+/// How many sides a queue pair has: sends, then receives.
+pub(crate) const SIDES: usize = 2;
+
+/// How a post is to fail.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refusal {
+    /// What the call returns, as it is: also a negative number.
+    pub(crate) errno: i32,
+    /// What happens to the caller's `bad_wr`: 1: it names the request at `place` of the list, 0: nothing, 2: null, 3: it
+    /// names none of the list.
+    pub(crate) names: u32,
+    pub(crate) place: u32,
+    /// How many requests of the list the device takes all the same.
+    pub(crate) taken: u32,
+}
+
+/// How often something was posted.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Posts {
+    pub(crate) calls: u64,
+    /// In how many requests.
+    pub(crate) requests: u64,
+    /// The requests of the last call.
+    pub(crate) last: u64,
 }

@@ -36,6 +36,15 @@ macro_rules! export_extra {
     )*};
 }
 
+/// Defines functions for tests: not recorded, and not to be failed.
+macro_rules! control {
+    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block)*) => {$(
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        extern "C" fn $name($($arg: $ty),*) $(-> $ret)? $body
+    )*};
+}
+
 /// The function that this thread is in.
 pub(crate) fn current() -> &'static str {
     CURRENT.get()

@@ -17,15 +17,6 @@ use crate::record;
 use crate::world::world;
 use libc::sockaddr;
 
-/// Defines functions for tests: not recorded, and not to be failed.
-macro_rules! control {
-    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block)*) => {$(
-        $(#[$doc])*
-        #[unsafe(no_mangle)]
-        extern "C" fn $name($($arg: $ty),*) $(-> $ret)? $body
-    )*};
-}
-
 fn answer(planned: *const Planned) -> Answer {
     let planned = arg::read("the plan", planned);
     Answer {
@@ -51,6 +42,7 @@ control! {
         record::switch(false);
         let mut world = world();
         world.patience = Duration::from_secs(10);
+        world.forget_orders();
         for device in &mut world.devices {
             device.reset();
         }

@@ -17,7 +17,11 @@ pub(crate) struct Cq {
     pub(crate) c: Obj<ibv_cq>,
     pub(crate) device: usize,
     comp: Option<usize>,
-    entries: VecDeque<ibv_wc>,
+    entries: VecDeque<Reported>,
+    /// How many of them take no room.
+    extra: usize,
+    /// What was reported last.
+    last: Option<ibv_wc>,
     room: usize,
     armed: bool,
     /// Queue pairs and shared receive queues that complete here.
@@ -27,16 +31,60 @@ pub(crate) struct Cq {
     pub(crate) acknowledged: u32,
 }
 
+/// A completion that nobody has polled yet.
+struct Reported {
+    wc: ibv_wc,
+    /// A test has put it there, and no request: it takes no room.
+    extra: bool,
+}
+
+impl Cq {
+    /// Takes the completions of a queue pair out. What a test has put there stays.
+    pub(crate) fn remove(&mut self, qp_num: u32) {
+        self.entries
+            .retain(|entry| entry.extra || entry.wc.qp_num != qp_num);
+    }
+}
+
 impl World {
     /// Reports a finished request.
     pub(crate) fn report(&mut self, cq: usize, entry: ibv_wc) {
         let found = self.cq_mut(cq);
-        if found.entries.len() >= found.room {
+        if found.entries.len() - found.extra >= found.room {
             doom!(
                 "the completion queue {cq:#x} has room for {} completions and gets one more",
                 found.room
             );
         }
+        found.last = Some(entry);
+        self.put(
+            cq,
+            Reported {
+                wc: entry,
+                extra: false,
+            },
+        );
+    }
+
+    /// Reports what no request has led to.
+    pub(crate) fn invent(&mut self, cq: usize, wc: ibv_wc) {
+        self.cq_mut(cq).extra += 1;
+        self.put(cq, Reported { wc, extra: true });
+    }
+
+    /// Reports the last completion again; false when there was none.
+    pub(crate) fn repeat(&mut self, cq: usize, times: u32) -> bool {
+        let Some(last) = self.cq(cq).last else {
+            return false;
+        };
+        for _ in 0..times {
+            self.invent(cq, last);
+        }
+        true
+    }
+
+    fn put(&mut self, cq: usize, entry: Reported) {
+        let found = self.cq_mut(cq);
         found.entries.push_back(entry);
         if !found.armed {
             return;
@@ -83,6 +131,8 @@ export! { pointer:
             device,
             comp,
             entries: VecDeque::new(),
+            extra: 0,
+            last: None,
             room,
             armed: false,
             users: 0,
@@ -144,11 +194,13 @@ pub(crate) extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut i
     let args = [cq.addr(), call::word(&num_entries), wc.addr()];
     call::count("ibv_poll_cq", &args, || {
         let mut world = world();
+        world.tick();
         let found = world.cq_mut(cq.addr());
         let wanted = usize::try_from(num_entries).unwrap_or(0);
         let count = wanted.min(found.entries.len());
         for (place, entry) in found.entries.drain(..count).enumerate() {
-            arg::write("the completions", wc.wrapping_add(place), entry);
+            found.extra -= usize::from(entry.extra);
+            arg::write("the completions", wc.wrapping_add(place), entry.wc);
         }
         c_int::try_from(count).unwrap_or(0)
     })
@@ -158,7 +210,9 @@ pub(crate) extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut i
 pub(crate) extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     let args = [cq.addr(), call::word(&solicited_only)];
     call::verbs("ibv_req_notify_cq", &args, || {
-        world().cq_mut(cq.addr()).armed = true;
+        let mut world = world();
+        world.tick();
+        world.cq_mut(cq.addr()).armed = true;
         Ok(())
     })
 }

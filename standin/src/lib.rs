@@ -5,7 +5,8 @@
 //! into posted receives. It keeps librdmacm's accounting of events and its waits, poisons what is destroyed, and ends the
 //! process with one line on every call on which the real libraries would crash, wait for ever or read freed memory.
 //!
-//! Tests steer it by the functions `standin_*` (`control.rs`), found by `dlsym`: the state is in this object only.
+//! Tests steer it by the functions `standin_*` (`control.rs`; `provider.rs` for what becomes of posted requests), found by
+//! `dlsym`: the state is in this object only.
 
 #[macro_use]
 mod call;
@@ -33,11 +34,13 @@ mod message;
 mod mr;
 mod multicast;
 mod option;
+mod orders;
 mod pd;
 mod peer;
 mod poison;
 mod post;
 mod process;
+mod provider;
 mod qp;
 mod record;
 mod resolve;

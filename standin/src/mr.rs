@@ -10,6 +10,7 @@ use crate::call::Errno;
 use crate::device::present;
 use crate::doom::doom;
 use crate::poison::Obj;
+use crate::qp::Receive;
 use crate::world::{World, world};
 
 /// A memory region.
@@ -133,6 +134,10 @@ export! { verbs:
         let posted = world.qps.iter().find(|(_, qp)| qp.posts_with(key)).map(|(_, qp)| qp.number);
         if let Some(number) = posted {
             doom!("the memory region is ended while requests of the queue pair {number:#x} are posted on it");
+        }
+        let uses = |receive: &Receive| receive.pieces.iter().any(|sge| sge.lkey == key);
+        if world.srqs.iter().any(|(_, srq)| srq.queue.iter().any(uses)) {
+            doom!("the memory region is ended while receives of a shared receive queue are posted on it");
         }
         world.keys.remove(&key);
         world.pd_mut(pd).users -= 1;

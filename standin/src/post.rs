@@ -2,11 +2,32 @@
 
 use std::ffi::c_int;
 
+use crate::abi::Refusal;
 use crate::arg;
 use crate::c::{IBV_SEND_INLINE, ibv_qp, ibv_qp_state, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq};
 use crate::call::{self, Errno};
-use crate::qp::{Receive, Send};
+use crate::doom::doom;
+use crate::orders::{Hold, RECV, SEND, Target};
+use crate::qp::{Qp, Receive, Send};
 use crate::world::world;
+
+/// A list longer than this is a ring.
+const LONGEST: usize = 1 << 20;
+
+/// The requests of a list, each with where it is.
+fn listed<T: Copy>(wr: *mut T, next: impl Fn(&T) -> *mut T) -> Vec<(*mut T, T)> {
+    let mut list = Vec::new();
+    let mut at = wr;
+    while !at.is_null() {
+        if list.len() == LONGEST {
+            doom!("the list of requests has no end");
+        }
+        let request = arg::read("the request", at.cast_const());
+        list.push((at, request));
+        at = next(&request);
+    }
+    list
+}
 
 /// The pieces of a request.
 fn pieces(list: *mut ibv_sge, count: c_int) -> Vec<ibv_sge> {
@@ -28,6 +49,82 @@ fn inline(pieces: &[ibv_sge]) -> Vec<u8> {
         .collect()
 }
 
+/// How many requests of a list are taken, and what the call gives: what a test has planned, or what `check` says of each.
+fn take<T: Copy>(
+    list: &[(*mut T, T)],
+    bad_wr: *mut *mut T,
+    refusal: Option<Refusal>,
+    check: impl Fn(usize, &T) -> Option<Errno>,
+) -> (usize, Result<(), Errno>) {
+    let named = |place: usize| list.get(place).map_or(std::ptr::null_mut(), |bad| bad.0);
+    if let Some(refusal) = refusal {
+        let stray = std::ptr::without_provenance_mut(0x5757_5750);
+        let bad = match refusal.names {
+            0 => None,
+            1 => Some(named(refusal.place as usize)),
+            2 => Some(std::ptr::null_mut()),
+            _ => Some(stray),
+        };
+        if let Some(bad) = bad {
+            arg::write("the request refused", bad_wr, bad);
+        }
+        return (list.len().min(refusal.taken as usize), Err(refusal.errno));
+    }
+    for (place, (_, request)) in list.iter().enumerate() {
+        if let Some(errno) = check(place, request) {
+            arg::write("the request refused", bad_wr, named(place));
+            return (place, Err(errno));
+        }
+    }
+    (list.len(), Ok(()))
+}
+
+/// Why a send cannot be posted behind `ahead` others of its list.
+fn check_send(qp: &Qp, ahead: usize, wr: &ibv_send_wr) -> Option<Errno> {
+    match qp.state() {
+        ibv_qp_state::IBV_QPS_RTS
+        | ibv_qp_state::IBV_QPS_SQD
+        | ibv_qp_state::IBV_QPS_SQE
+        | ibv_qp_state::IBV_QPS_ERR => {}
+        _ => return Some(libc::EINVAL),
+    }
+    let cap = &qp.init.cap;
+    if qp.sends.len() + ahead >= cap.max_send_wr as usize {
+        return Some(libc::ENOMEM);
+    }
+    let count = u32::try_from(wr.num_sge).unwrap_or(u32::MAX);
+    if count > cap.max_send_sge {
+        return Some(libc::EINVAL);
+    }
+    if wr.send_flags & IBV_SEND_INLINE != 0 {
+        let length: u64 = pieces(wr.sg_list, wr.num_sge)
+            .iter()
+            .map(|sge| u64::from(sge.length))
+            .sum();
+        if length > cap.max_inline_data.into() {
+            return Some(libc::EINVAL);
+        }
+    }
+    None
+}
+
+/// Why a receive cannot be posted behind `ahead` others, with room for `room` and for `most` pieces in each.
+fn check_recv(ahead: usize, wr: &ibv_recv_wr, room: usize, most: u32) -> Option<Errno> {
+    if ahead >= room {
+        return Some(libc::ENOMEM);
+    }
+    let count = u32::try_from(wr.num_sge).unwrap_or(u32::MAX);
+    (count > most).then_some(libc::EINVAL)
+}
+
+fn receive(wr: &ibv_recv_wr, hold: Hold) -> Receive {
+    Receive {
+        wr_id: wr.wr_id,
+        pieces: pieces(wr.sg_list, wr.num_sge),
+        hold,
+    }
+}
+
 /// `ibv_post_send`.
 pub(crate) extern "C" fn post_send(
     qp: *mut ibv_qp,
@@ -37,58 +134,28 @@ pub(crate) extern "C" fn post_send(
     let args = [qp.addr(), wr.addr(), bad_wr.addr()];
     call::verbs("ibv_post_send", &args, || {
         let mut world = world();
-        let mut next = wr;
-        while !next.is_null() {
-            let request = arg::read("the request", next.cast_const());
-            let found = world.qp_mut(qp.addr());
-            let problem = match found.state() {
-                ibv_qp_state::IBV_QPS_RTS
-                | ibv_qp_state::IBV_QPS_SQD
-                | ibv_qp_state::IBV_QPS_SQE
-                | ibv_qp_state::IBV_QPS_ERR => (found.sends.len()
-                    >= found.init.cap.max_send_wr as usize)
-                    .then_some(libc::ENOMEM),
-                _ => Some(libc::EINVAL),
-            };
-            if let Some(errno) = problem {
-                arg::write("the request refused", bad_wr, next);
-                return Err(errno);
-            }
+        world.tick();
+        let list = listed(wr, |wr| wr.next);
+        let refusal = world.refusal(Target::Qp(qp.addr()), SEND);
+        let found = world.qp_mut(qp.addr());
+        found.posts[SEND].add(list.len());
+        let (taken, result) = take(&list, bad_wr, refusal, |ahead, wr| {
+            check_send(found, ahead, wr)
+        });
+        for (_, request) in &list[..taken] {
             let pieces = pieces(request.sg_list, request.num_sge);
             let inline = (request.send_flags & IBV_SEND_INLINE != 0).then(|| inline(&pieces));
+            let hold = found.orders.hold(SEND);
             found.sends.push_back(Send {
-                wr: request,
+                wr: *request,
                 pieces,
                 inline,
+                hold,
             });
-            next = request.next;
         }
         world.work(qp.addr());
-        Ok(())
+        result
     })
-}
-
-/// Reads a list of receives, `room` of which may be posted.
-fn receives(
-    wr: *mut ibv_recv_wr,
-    bad_wr: *mut *mut ibv_recv_wr,
-    room: usize,
-) -> (Vec<Receive>, Result<(), Errno>) {
-    let mut list = Vec::new();
-    let mut next = wr;
-    while !next.is_null() {
-        if list.len() == room {
-            arg::write("the request refused", bad_wr, next);
-            return (list, Err(libc::ENOMEM));
-        }
-        let request = arg::read("the request", next.cast_const());
-        list.push(Receive {
-            wr_id: request.wr_id,
-            pieces: pieces(request.sg_list, request.num_sge),
-        });
-        next = request.next;
-    }
-    (list, Ok(()))
 }
 
 /// `ibv_post_recv`.
@@ -100,14 +167,24 @@ pub(crate) extern "C" fn post_recv(
     let args = [qp.addr(), wr.addr(), bad_wr.addr()];
     call::verbs("ibv_post_recv", &args, || {
         let mut world = world();
+        world.tick();
+        let list = listed(wr, |wr| wr.next);
+        let refusal = world.refusal(Target::Qp(qp.addr()), RECV);
         let found = world.qp_mut(qp.addr());
-        if found.state() == ibv_qp_state::IBV_QPS_RESET || found.srq.is_some() {
-            arg::write("the request refused", bad_wr, wr);
-            return Err(libc::EINVAL);
-        }
+        found.posts[RECV].add(list.len());
+        let none = found.state() == ibv_qp_state::IBV_QPS_RESET || found.srq.is_some();
         let room = (found.init.cap.max_recv_wr as usize).saturating_sub(found.receives.len());
-        let (list, result) = receives(wr, bad_wr, room);
-        found.receives.extend(list);
+        let most = found.init.cap.max_recv_sge;
+        let (taken, result) = take(&list, bad_wr, refusal, |ahead, wr| {
+            if none {
+                return Some(libc::EINVAL);
+            }
+            check_recv(ahead, wr, room, most)
+        });
+        for (_, request) in &list[..taken] {
+            let hold = found.orders.hold(RECV);
+            found.receives.push_back(receive(request, hold));
+        }
         world.received_more(qp.addr());
         result
     })
@@ -122,19 +199,22 @@ pub(crate) extern "C" fn post_srq_recv(
     let args = [srq.addr(), wr.addr(), bad_wr.addr()];
     call::verbs("ibv_post_srq_recv", &args, || {
         let mut world = world();
+        world.tick();
+        let list = listed(wr, |wr| wr.next);
+        let refusal = world.refusal(Target::Srq(srq.addr()), RECV);
         let found = world.srq_mut(srq.addr());
+        found.posts.add(list.len());
         let room = (found.attr.max_wr as usize).saturating_sub(found.queue.len());
-        let (list, result) = receives(wr, bad_wr, room);
-        found.queue.extend(list);
-        let waiting: Vec<usize> = world
-            .qps
-            .iter()
-            .filter(|(_, qp)| qp.srq == Some(srq.addr()))
-            .map(|(address, _)| address)
-            .collect();
-        for qp in waiting {
-            world.received_more(qp);
+        let most = found.attr.max_sge;
+        let (taken, result) = take(&list, bad_wr, refusal, |ahead, wr| {
+            check_recv(ahead, wr, room, most)
+        });
+        for (_, request) in &list[..taken] {
+            let hold = found.orders.hold(RECV);
+            found.queue.push_back(receive(request, hold));
         }
+        let target = Target::Srq(srq.addr());
+        world.go_on(target);
         result
     })
 }

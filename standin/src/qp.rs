@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::ffi::c_int;
 
+use crate::abi::{Posts, SIDES};
 use crate::arg;
 use crate::c::{
     IBV_QP_AV, IBV_QP_DEST_QPN, IBV_QP_INIT_ATTR_PD, IBV_QP_MAX_DEST_RD_ATOMIC,
@@ -14,6 +15,7 @@ use crate::call::Errno;
 use crate::device::present;
 use crate::doom::doom;
 use crate::inject;
+use crate::orders::{Hold, Orders};
 use crate::poison::{Obj, zeroed};
 use crate::world::{World, world};
 
@@ -22,6 +24,7 @@ use crate::world::{World, world};
 pub(crate) struct Receive {
     pub(crate) wr_id: u64,
     pub(crate) pieces: Vec<ibv_sge>,
+    pub(crate) hold: Hold,
 }
 
 /// A send that is posted and has not completed.
@@ -30,6 +33,7 @@ pub(crate) struct Send {
     pub(crate) pieces: Vec<ibv_sge>,
     /// What was copied out of the pieces at once.
     pub(crate) inline: Option<Vec<u8>>,
+    pub(crate) hold: Hold,
 }
 
 /// A queue pair.
@@ -52,6 +56,9 @@ pub(crate) struct Qp {
     pub(crate) receives: VecDeque<Receive>,
     /// To how many groups it is attached.
     pub(crate) attached: u32,
+    /// What a test asks of it, and what was posted.
+    pub(crate) orders: Orders,
+    pub(crate) posts: [Posts; SIDES],
 }
 
 impl Qp {
@@ -141,6 +148,8 @@ pub(crate) fn create(
         sends: VecDeque::new(),
         receives: VecDeque::new(),
         attached: 0,
+        orders: world.orders.clone(),
+        posts: [Posts::default(); SIDES],
     };
     world.qps.insert(address, qp);
     world.numbers.insert(number, address);
@@ -161,9 +170,17 @@ pub(crate) fn destroy(world: &mut World, address: usize) -> Result<(), Errno> {
             );
         }
     }
+    if let Some(errno) = world.qp_mut(address).orders.failure() {
+        return Err(errno);
+    }
     let Some(qp) = world.qps.remove(address) else {
         return Ok(());
     };
+    if qp.orders.removes {
+        for cq in [qp.send_cq, qp.recv_cq] {
+            world.cq_mut(cq).remove(qp.number);
+        }
+    }
     world.numbers.remove(&qp.number);
     world.pd_mut(qp.pd).users -= 1;
     world.cq_mut(qp.send_cq).users -= 1;

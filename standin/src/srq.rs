@@ -3,12 +3,14 @@
 use std::collections::VecDeque;
 use std::ffi::c_int;
 
+use crate::abi::Posts;
 use crate::arg;
 use crate::c::{
     ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex, rdma_cm_id,
 };
 use crate::call::Errno;
 use crate::doom::doom;
+use crate::orders::Orders;
 use crate::poison::{Obj, zeroed};
 use crate::qp::Receive;
 use crate::world::{World, world};
@@ -20,6 +22,9 @@ pub(crate) struct Srq {
     pub(crate) queue: VecDeque<Receive>,
     pub(crate) attr: ibv_srq_attr,
     pub(crate) users: u32,
+    /// What a test asks of it, and what was posted.
+    pub(crate) orders: Orders,
+    pub(crate) posts: Posts,
 }
 
 impl World {
@@ -38,6 +43,8 @@ impl World {
             queue: VecDeque::new(),
             attr,
             users: 0,
+            orders: self.orders.clone(),
+            posts: Posts::default(),
         };
         self.srqs.insert(raw.addr(), srq);
         Ok(raw)

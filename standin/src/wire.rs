@@ -1,11 +1,15 @@
 //! What a device does with posted requests: messages between queue pairs of this process.
 
+use std::collections::VecDeque;
+
 use crate::arg;
 use crate::c::{
     IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
     IBV_ACCESS_REMOTE_WRITE, IBV_SEND_SIGNALED, IBV_WC_GRH, IBV_WC_WITH_IMM, ibv_qp_state,
     ibv_qp_type, ibv_wc, ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode,
 };
+use crate::doom::doom;
+use crate::orders::{Hold, RECV, SEND};
 use crate::poison::zeroed;
 use crate::qp::{Receive, Send};
 use crate::world::World;
@@ -27,7 +31,7 @@ impl World {
         found.attr.qp_state = state;
         found.c.edit(|c| c.state = state);
         match state {
-            ibv_qp_state::IBV_QPS_ERR => self.flush(qp),
+            ibv_qp_state::IBV_QPS_ERR => self.flush(qp, before == state),
             ibv_qp_state::IBV_QPS_RESET => {
                 found.sends.clear();
                 found.receives.clear();
@@ -40,24 +44,39 @@ impl World {
         }
     }
 
-    fn flush(&mut self, qp: usize) {
-        let found = self.qp_mut(qp);
-        let (sends, receives) = (
-            std::mem::take(&mut found.sends),
-            std::mem::take(&mut found.receives),
-        );
-        let (send_cq, recv_cq) = (found.send_cq, found.recv_cq);
-        for send in sends {
-            let entry = self.entry(qp, send.wr.wr_id, ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
-            self.report(send_cq, entry);
+    /// Flushes what a test lets the error state flush; `late`: it was posted in that state.
+    fn flush(&mut self, qp: usize, late: bool) {
+        let orders = &self.qp(qp).orders;
+        let (sends, receives) = (orders.flushes(SEND, late), orders.flushes(RECV, late));
+        self.flush_sides(qp, sends, receives);
+    }
+
+    /// Flushes everything.
+    pub(crate) fn flush_all(&mut self, qp: usize) {
+        if self.qp(qp).state() != ibv_qp_state::IBV_QPS_ERR {
+            doom!("only the error state flushes");
         }
-        for receive in receives {
-            let entry = self.entry(qp, receive.wr_id, ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
-            self.report(recv_cq, entry);
+        self.flush_sides(qp, true, true);
+    }
+
+    fn flush_sides(&mut self, qp: usize, sends: bool, receives: bool) {
+        let found = self.qp_mut(qp);
+        let (send_cq, recv_cq) = (found.send_cq, found.recv_cq);
+        let mut flushed = Vec::new();
+        if sends {
+            flushed.extend(found.sends.drain(..).map(|send| (send_cq, send.wr.wr_id)));
+        }
+        if receives {
+            let drained = found.receives.drain(..);
+            flushed.extend(drained.map(|receive| (recv_cq, receive.wr_id)));
+        }
+        for (cq, wr_id) in flushed {
+            let entry = self.entry(qp, wr_id, ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
+            self.report(cq, entry);
         }
     }
 
-    fn entry(&self, qp: usize, wr_id: u64, status: ibv_wc_status) -> ibv_wc {
+    pub(crate) fn entry(&self, qp: usize, wr_id: u64, status: ibv_wc_status) -> ibv_wc {
         let mut entry: ibv_wc = zeroed();
         entry.wr_id = wr_id;
         entry.status = status;
@@ -74,7 +93,7 @@ impl World {
     /// Receives were posted: whoever sends to this queue pair goes on.
     pub(crate) fn received_more(&mut self, qp: usize) {
         if self.qp(qp).state() == ibv_qp_state::IBV_QPS_ERR {
-            self.flush(qp);
+            self.flush(qp, true);
             return;
         }
         let number = self.qp(qp).number;
@@ -93,15 +112,19 @@ impl World {
             let found = self.qp_mut(qp);
             match found.state() {
                 ibv_qp_state::IBV_QPS_RTS => {}
-                ibv_qp_state::IBV_QPS_ERR => return self.flush(qp),
+                ibv_qp_state::IBV_QPS_ERR => return self.flush(qp, true),
                 _ => return,
             }
-            let Some(send) = found.sends.pop_front() else {
+            // What is held is passed over: a test lets go in any order.
+            let first = found.sends.iter().position(|send| send.hold == Hold::No);
+            let Some((place, send)) =
+                first.and_then(|first| Some((first, found.sends.remove(first)?)))
+            else {
                 return;
             };
             match self.carry_out(qp, &send) {
                 Outcome::Waits => {
-                    self.qp_mut(qp).sends.push_front(send);
+                    self.qp_mut(qp).sends.insert(place, send);
                     return;
                 }
                 Outcome::Done(status, length) => self.finish(qp, &send, status, length),
@@ -109,7 +132,7 @@ impl World {
         }
     }
 
-    fn finish(&mut self, qp: usize, send: &Send, status: ibv_wc_status, length: u32) {
+    pub(crate) fn finish(&mut self, qp: usize, send: &Send, status: ibv_wc_status, length: u32) {
         let good = status == ibv_wc_status::IBV_WC_SUCCESS;
         let found = self.qp(qp);
         let signaled = found.all_signaled || send.wr.send_flags & IBV_SEND_SIGNALED != 0;
@@ -129,7 +152,7 @@ impl World {
             }
             self.report(cq, entry);
         }
-        if !good {
+        if !good && status != ibv_wc_status::IBV_WC_WR_FLUSH_ERR {
             self.set_state(qp, ibv_qp_state::IBV_QPS_ERR);
         }
     }
@@ -193,10 +216,29 @@ impl World {
         }
     }
 
+    /// The first receive that is not held.
     fn take_receive(&mut self, qp: usize) -> Option<Receive> {
+        let queue = self.receives_of(qp);
+        let first = queue.iter().position(|receive| receive.hold == Hold::No)?;
+        queue.remove(first)
+    }
+
+    /// The queue that a pair's receives are on.
+    pub(crate) fn receives_of(&mut self, qp: usize) -> &mut VecDeque<Receive> {
         match self.qp(qp).srq {
-            Some(srq) => self.srq_mut(srq).queue.pop_front(),
-            None => self.qp_mut(qp).receives.pop_front(),
+            Some(srq) => &mut self.srq_mut(srq).queue,
+            None => &mut self.qp_mut(qp).receives,
+        }
+    }
+
+    /// What becomes of a message without a receive.
+    fn not_ready(&mut self, qp: usize, other: usize) -> Outcome {
+        // There is one, which a test holds back.
+        let held = !self.receives_of(other).is_empty();
+        match self.qp(qp).attr.rnr_retry {
+            _ if held => Outcome::Waits,
+            RNR_FOR_EVER => Outcome::Waits,
+            _ => Outcome::Done(ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR, 0),
         }
     }
 
@@ -211,10 +253,10 @@ impl World {
     ) -> Outcome {
         let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
         let Some(receive) = self.take_receive(other) else {
-            return match (datagram, self.qp(qp).attr.rnr_retry) {
-                (true, _) => Outcome::Done(ibv_wc_status::IBV_WC_SUCCESS, length),
-                (false, RNR_FOR_EVER) => Outcome::Waits,
-                (false, _) => Outcome::Done(ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR, 0),
+            return if datagram {
+                Outcome::Done(ibv_wc_status::IBV_WC_SUCCESS, length)
+            } else {
+                self.not_ready(qp, other)
             };
         };
         let room: u64 = receive.pieces.iter().map(|sge| u64::from(sge.length)).sum();
@@ -329,10 +371,7 @@ impl World {
 
     fn write_reported(&mut self, qp: usize, other: usize, send: &Send, data: &[u8]) -> Outcome {
         let Some(receive) = self.take_receive(other) else {
-            return match self.qp(qp).attr.rnr_retry {
-                RNR_FOR_EVER => Outcome::Waits,
-                _ => Outcome::Done(ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR, 0),
-            };
+            return self.not_ready(qp, other);
         };
         let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
         let mut entry = self.entry(other, receive.wr_id, ibv_wc_status::IBV_WC_SUCCESS);

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::abi::Refusal;
 use crate::ah::Ah;
 use crate::channel::Channel;
 use crate::comp::Comp;
@@ -16,6 +17,7 @@ use crate::id::Id;
 use crate::inject;
 use crate::kernel::Bound;
 use crate::mr::Mr;
+use crate::orders::{Orders, Target};
 use crate::pd::Pd;
 use crate::poison::{Graveyard, Obj};
 use crate::qp::Qp;
@@ -46,6 +48,14 @@ pub(crate) struct World {
     pub(crate) last_number: u32,
     /// How long a call may wait for what the program owes it.
     pub(crate) patience: Duration,
+    /// What is asked of queues that are made from now on.
+    pub(crate) orders: Orders,
+    /// The posts to be refused: where, on which side, how.
+    pub(crate) refusals: Vec<(Target, usize, Refusal)>,
+    /// Whether something is to be done while time goes by.
+    pub(crate) ticking: bool,
+    /// With what the pattern in posted receives begins.
+    pub(crate) scribbled: u8,
 }
 
 // SAFETY: the pointers in it are addresses of objects that live here, and what programs gave; they are followed with the lock
@@ -116,6 +126,10 @@ impl World {
             keys: Map::default(),
             last_number: 16,
             patience: Duration::from_secs(10),
+            orders: Orders::default(),
+            refusals: Vec::new(),
+            ticking: false,
+            scribbled: 0,
         }
     }
 

@@ -7,6 +7,7 @@ mod abi;
 mod child;
 mod ends;
 pub(crate) mod raw;
+pub(crate) mod verbs;
 
 use std::ffi::{CString, c_void};
 use std::net::SocketAddr;
@@ -98,6 +99,8 @@ macro_rules! call {
         function($($arg),*)
     }};
 }
+
+pub(crate) mod provider;
 
 static ALONE: Mutex<()> = Mutex::new(());
 
