@@ -59,7 +59,7 @@ fn serve(addr: SocketAddr, count: u32) -> Result<(), Error> {
     listener.bind_addr(addr)?;
     listener.listen(0)?;
     let pd = listener.context()?.alloc_pd()?;
-    let memory = pd.expose(SIZE as usize, Access::ReadWriteAtomic)?;
+    let memory = pd.expose(SIZE as usize, Access::all())?;
     println!("listening on {}", listener.local_addr().unwrap_or(addr));
     let mut cq = pd.context().create_cq(2)?;
     let init = QueuePairInit::new(&cq.handle())

@@ -12,7 +12,10 @@ use std::time::Duration;
 
 use common::cm::{DEPTH, Done, End, Listening, Parts, SIZE, message, pair, routed};
 use common::{device, in_time};
-use rdmacm::{Connection, ErrorKind, Listener, Options, Status};
+use rdmacm::{
+    Access, Connection, ErrorKind, HugePage, Listener, MappedMemory, MemoryOwner, Options, Pool,
+    Registration, Status,
+};
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
@@ -83,6 +86,7 @@ fn case_106_the_limit_of_locked_memory_is_named() {
         assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
         assert_eq!(error.op(), "ibv_reg_mr");
         assert_eq!(error.raw_os_error(), Some(libc::ENOMEM));
+        assert!(text.contains("registering these 1024 KiB"), "{text}");
         assert!(text.contains("may lock 64 KiB"), "{text}");
         assert!(text.contains("ulimit -l"), "{text}");
     });
@@ -142,5 +146,125 @@ fn a_message_longer_than_the_buffer_is_an_error_on_both_sides() {
         let error = client.join().unwrap();
         assert_eq!(error.kind(), ErrorKind::WorkFailed, "{error}");
         assert_eq!(error.status(), Some(Status::from_raw(11)));
+    });
+}
+
+/// Sends what is in the first buffer of a pool over `owner` into memory of the same kind, and gives both owners back.
+fn sent_over<O: MemoryOwner>(owners: [O; 2]) -> [O; 2] {
+    let listening = Listening::new();
+    let (mut client, mut server) = pair(&listening);
+    let [from, to] = owners;
+    let pool_of = |end: &End, owner| -> Pool {
+        let pool = end.parts.pd.pool_of(owner, 64, Registration::new());
+        pool.expect("registering the owner's memory")
+    };
+    let (from, to) = (pool_of(&client, from), pool_of(&server, to));
+    server.parts.qp.recv.post(to.take().unwrap(), 1).unwrap();
+    client.parts.qp.send.send(from.take().unwrap(), 2).unwrap();
+    assert!(matches!(
+        server.parts.completion(),
+        Done::Received(Status::SUCCESS, 1, _)
+    ));
+    assert_eq!(client.parts.completion(), Done::Sent(Status::SUCCESS, 2));
+    // Both ends still stand: only the memory is given up.
+    [from, to].map(|pool| pool.into_owner().expect("the owner"))
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn messages_go_through_memory_of_every_owner() {
+    device();
+    in_time("owners", || {
+        let data: Vec<u8> = (0..64).collect();
+        let [_, vec] = sent_over([data.clone(), vec![0; 64]]);
+        assert_eq!(vec, data);
+        let boxes = [data.clone(), vec![0; 64]].map(Vec::into_boxed_slice);
+        let [_, boxed] = sent_over(boxes);
+        assert_eq!(boxed[..], data[..]);
+        let mut mapped = [(); 2].map(|()| MappedMemory::new(64).unwrap());
+        mapped[0].copy_from_slice(&data);
+        let [_, mapped] = sent_over(mapped);
+        assert_eq!(mapped[..], data[..]);
+    });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn messages_go_through_huge_pages() {
+    device();
+    in_time("huge pages", || {
+        std::fs::write("/proc/sys/vm/nr_hugepages", "2").expect("reserving huge pages");
+        let mut mapped = [(); 2].map(|()| MappedMemory::huge(64, HugePage::Mib2).unwrap());
+        mapped[0].fill(7);
+        let error = MappedMemory::huge(64, HugePage::Mib2).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+        assert!(
+            error
+                .to_string()
+                .contains("2048 KiB: 1, of which 0 are free"),
+            "{error}"
+        );
+        let [_, mapped] = sent_over(mapped);
+        assert_eq!(mapped[..], [7; 64]);
+        drop(mapped);
+        std::fs::write("/proc/sys/vm/nr_hugepages", "0").expect("giving them back");
+    });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn what_soft_roce_cannot_register_is_unsupported() {
+    device();
+    in_time("unsupported registrations", || {
+        let listening = Listening::new();
+        let (id, _channel) = routed(listening.addr());
+        let pd = id.context().unwrap().alloc_pd().unwrap();
+        let on_demand = Registration::new().on_demand();
+        let refused = pd.pool_of(vec![0; 64], 64, on_demand).unwrap_err();
+        assert_eq!(refused.error().kind(), ErrorKind::Unsupported, "{refused}");
+        assert_eq!(
+            refused.to_string(),
+            "ibv_reg_mr: the device has no on-demand paging; register without it"
+        );
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let error = pd.expose_dmabuf(file, 0, 4096, Access::READ).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert_eq!(
+            error.to_string(),
+            "ibv_reg_dmabuf_mr: the device has no registration of a dma-buf"
+        );
+        // What it does not know of, it may leave out.
+        let ordering = Registration::new().relaxed_ordering();
+        pd.pool_of(vec![0; 64], 64, ordering).unwrap();
+    });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn soft_roce_refuses_to_fetch_memory_on_demand_without_saying_why() {
+    device();
+    in_time("on-demand paging", || {
+        let listening = Listening::new();
+        let (id, _channel) = routed(listening.addr());
+        let pd = id.context().unwrap().alloc_pd().unwrap();
+        let mut page = [0_u8; 4096];
+        let access = rdma_sys::IBV_ACCESS_ON_DEMAND | rdma_sys::IBV_ACCESS_LOCAL_WRITE;
+        // SAFETY: a domain, and memory that stays here; a region that comes of it ends below.
+        let mr = unsafe {
+            rdma_sys::ibv_reg_mr(
+                pd.as_raw(),
+                page.as_mut_ptr().cast(),
+                page.len(),
+                access as i32,
+            )
+        };
+        let errno = std::io::Error::last_os_error().raw_os_error();
+        if !mr.is_null() {
+            // SAFETY: the region just made, which nothing uses.
+            unsafe { rdma_sys::ibv_dereg_mr(mr) };
+        }
+        assert!(mr.is_null(), "it does not check the flag");
+        // Not EOPNOTSUPP: so this crate asks for the capability before.
+        assert_eq!(errno, Some(libc::EINVAL));
     });
 }

@@ -46,7 +46,7 @@ fn a_write_arrives_and_its_immediate_value_tells_so() {
     device();
     let listening = Listening::new();
     let (mut client, mut server) = pair(&listening);
-    let memory = expose(&server, 100, Access::Write);
+    let memory = expose(&server, 100, Access::WRITE);
     let remote = RemoteMemory::from_bytes(memory.remote().to_bytes());
     assert_eq!(remote.len(), 100);
     server.parts.post_recv(9);
@@ -93,7 +93,7 @@ fn a_write_arrives_and_its_immediate_value_tells_so() {
     wanted[3..8].copy_from_slice(b"hello");
     wanted[95..].copy_from_slice(b"world");
     assert_eq!(contents(&memory), wanted);
-    memory.close().expect("close");
+    memory.revoke().expect("revoke");
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn a_read_brings_what_is_there() {
     device();
     let listening = Listening::new();
     let (mut client, server) = pair(&listening);
-    let mut memory = expose(&server, 64, Access::Read);
+    let mut memory = expose(&server, 64, Access::READ);
     memory.write_at(5, b"what is there");
     let from = memory.remote().part(5, 13).expect("inside");
     let buf = empty(&client.parts, 13);
@@ -165,7 +165,7 @@ fn atomics_bring_what_was_there_before() {
     device();
     let listening = Listening::new();
     let (mut client, server) = pair(&listening);
-    let mut memory = expose(&server, 24, Access::ReadWriteAtomic);
+    let mut memory = expose(&server, 24, Access::all());
     memory.write_at(8, &40_u64.to_ne_bytes());
     let at = memory.remote().part(8, 8).expect("inside");
 
@@ -217,7 +217,7 @@ fn what_does_not_fit_is_refused_before_it_is_posted() {
     device();
     let listening = Listening::new();
     let (mut client, server) = pair(&listening);
-    let memory = expose(&server, 4, Access::ReadWrite);
+    let memory = expose(&server, 4, Access::READ | Access::WRITE);
     let refused = client
         .parts
         .qp
@@ -244,7 +244,7 @@ fn what_does_not_fit_is_refused_before_it_is_posted() {
         5,
         4,
     );
-    let refused = server.parts.pd.expose(0, Access::Read).unwrap_err();
+    let refused = server.parts.pd.expose(0, Access::READ).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidInput);
 }
 
@@ -258,7 +258,7 @@ fn case_4_a_read_that_would_never_complete_is_refused() {
     let server = End::accept(listening.request(), &none);
     established(&client.channel);
     established(&server.channel);
-    let memory = expose(&server, 8, Access::ReadWriteAtomic);
+    let memory = expose(&server, 8, Access::all());
     assert_eq!(client.id.negotiated().expect("answered").initiator_depth, 0);
     let mut client = client;
     let buf = empty(&client.parts, 8);
@@ -294,9 +294,9 @@ fn nothing_arrives_after_the_memory_was_taken_back() {
     device();
     let listening = Listening::new();
     let (mut client, server) = pair(&listening);
-    let memory = expose(&server, 64, Access::Write);
+    let memory = expose(&server, 64, Access::WRITE);
     let remote = memory.remote();
-    memory.close().expect("close");
+    memory.revoke().expect("revoke");
     let buf = filled(&client.parts, b"too late");
     client
         .parts
@@ -314,7 +314,7 @@ fn copies_are_whole_at_every_offset_and_length() {
     device();
     let listening = Listening::new();
     let (client, _server) = pair(&listening);
-    let mut memory = expose(&client, 40, Access::Read);
+    let mut memory = expose(&client, 40, Access::READ);
     for offset in 0..20 {
         for len in 0..20 {
             memory.write_at(0, &[0xee; 40]);

@@ -29,6 +29,11 @@ send_and_sync!(
     PortFlags,
     PortState,
     Exposed,
+    ExposedDmaBuf,
+    HandedBack<Exposed>,
+    HugePage,
+    MappedMemory,
+    Registration,
     RemoteMemory,
     Answer,
     Destination,
@@ -114,5 +119,5 @@ fn the_table_names_every_public_type() {
             }
         }
     }
-    assert_eq!(missing, ["Result", "CompletionQueue"]);
+    assert_eq!(missing, ["Result", "CompletionQueue", "MemoryOwner"]);
 }

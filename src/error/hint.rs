@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::io;
 use std::path::Path;
 
-use super::ErrorKind;
+use super::{Cause, Error, ErrorKind};
 
 /// The errno as text: the C library's words and the number.
 pub(super) fn errno_text(errno: i32) -> String {
@@ -90,6 +90,91 @@ fn locked_memory() -> Option<String> {
     ))
 }
 
+/// The error of a registration of `bytes`: the limit of locked memory is the usual reason for ENOMEM.
+pub(crate) fn not_registered(op: &'static str, errno: i32, bytes: usize) -> Error {
+    if errno != libc::ENOMEM {
+        return Error::os(op, errno);
+    }
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    explained(
+        op,
+        errno,
+        locked_text(bytes, pinned(&status), limit.map(|limit| limit / 1024)),
+    )
+}
+
+fn locked_text(bytes: usize, pinned: u64, limit: Option<u64>) -> String {
+    let asked = format!(
+        "registering these {} KiB locks them, beside {pinned} KiB registered already",
+        bytes.div_ceil(1024)
+    );
+    match limit {
+        Some(limit) => format!(
+            "{asked}, and this process may lock {limit} KiB of memory: raise it (`ulimit -l`, or LimitMEMLOCK= of the service)"
+        ),
+        None => format!(
+            "{asked}; this process may lock as much as it likes, so the machine or the device has no room"
+        ),
+    }
+}
+
+/// How many KiB devices hold of this process, by its status in /proc.
+fn pinned(status: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmPin:"));
+    let number = line.and_then(|line| line.trim().strip_suffix("kB"));
+    number
+        .and_then(|number| number.trim().parse().ok())
+        .unwrap_or(0)
+}
+
+/// The error of a mapping of `pages` huge pages of `size` bytes.
+pub(crate) fn no_huge_pages(op: &'static str, errno: i32, pages: usize, size: usize) -> Error {
+    if errno != libc::ENOMEM {
+        return Error::os(op, errno);
+    }
+    let kib = size / 1024;
+    let folder = format!("/sys/kernel/mm/hugepages/hugepages-{kib}kB");
+    let number = |name: &str| -> Option<usize> {
+        let text = std::fs::read_to_string(format!("{folder}/{name}")).ok()?;
+        text.trim().parse().ok()
+    };
+    let counts = number("nr_hugepages")
+        .zip(number("free_hugepages"))
+        .zip(number("resv_hugepages"));
+    explained(op, errno, huge_text(pages, kib, &folder, counts))
+}
+
+/// `counts`: how many pages of the size the machine has, how many of them are free, and how many of those are promised.
+fn huge_text(
+    pages: usize,
+    kib: usize,
+    folder: &str,
+    counts: Option<((usize, usize), usize)>,
+) -> String {
+    let needed = format!("this needs huge pages of {kib} KiB: {pages}");
+    let Some(((all, free), promised)) = counts else {
+        return format!("{needed}; this machine has none of this size");
+    };
+    let free = free.saturating_sub(promised);
+    let wanted = all.saturating_add(pages).saturating_sub(free);
+    format!(
+        "{needed}, of which {free} are free: reserve more (`echo {wanted} > {folder}/nr_hugepages`)"
+    )
+}
+
+fn explained(op: &'static str, errno: i32, advice: String) -> Error {
+    let kind = ErrorKind::of_errno(errno);
+    Error::new(
+        op,
+        Cause::Explained {
+            errno,
+            kind,
+            advice,
+        },
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,6 +199,34 @@ mod tests {
         std::fs::remove_dir_all(&folder).unwrap();
         assert!(text.contains("the kernel has mlx5_0, mlx5_1: "), "{text}");
         assert!(text.contains("ibverbs-providers"), "{text}");
+    }
+
+    #[test]
+    fn the_limit_of_locked_memory_is_told_with_what_was_asked() {
+        let status = "VmLck:\t       0 kB\nVmPin:\t      12 kB\n";
+        assert_eq!(pinned(status), 12);
+        assert_eq!(pinned(""), 0);
+        let text = locked_text(4097, 12, Some(64));
+        assert!(text.contains("5 KiB locks them, beside 12 KiB"), "{text}");
+        assert!(text.contains("may lock 64 KiB"), "{text}");
+        assert!(text.contains("LimitMEMLOCK="), "{text}");
+        let text = locked_text(4096, 0, None);
+        assert!(!text.contains("ulimit"), "{text}");
+        let error = not_registered("ibv_reg_mr", libc::EINVAL, 1);
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn huge_pages_that_are_promised_are_not_free() {
+        assert_eq!(
+            huge_text(3, 2048, "/sys", Some(((10, 4), 2))),
+            "this needs huge pages of 2048 KiB: 3, of which 2 are free: reserve more (`echo 11 > /sys/nr_hugepages`)"
+        );
+        let text = huge_text(3, 2048, "/sys", None);
+        assert!(
+            text.ends_with("this machine has none of this size"),
+            "{text}"
+        );
     }
 
     #[test]

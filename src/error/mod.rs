@@ -9,6 +9,7 @@ use std::io;
 use std::net::SocketAddr;
 
 pub(crate) use self::call::{errno_of_rdma, errno_of_verbs, last_errno, pointer_of};
+pub(crate) use self::hint::{no_huge_pages, not_registered};
 pub use self::kind::ErrorKind;
 use crate::status::{LookupStatus, Rejection, Status};
 
@@ -34,6 +35,13 @@ pub(crate) enum Cause {
     /// A C function failed.
     #[error("{}{}", hint::errno_text(*errno), hint::advice(*kind, *errno))]
     Errno { errno: i32, kind: ErrorKind },
+    /// A C function failed, and why is known where it was called.
+    #[error("{}; {advice}", hint::errno_text(*errno))]
+    Explained {
+        errno: i32,
+        kind: ErrorKind,
+        advice: String,
+    },
     /// A value above its limit, found before the call.
     #[error("{field} is {value}, the limit is {limit}; {advice}")]
     TooLarge {
@@ -173,7 +181,9 @@ impl Error {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match &self.0.cause {
-            Cause::Errno { kind, .. } | Cause::Plain { kind, .. } => *kind,
+            Cause::Errno { kind, .. }
+            | Cause::Explained { kind, .. }
+            | Cause::Plain { kind, .. } => *kind,
             Cause::TooLarge { .. } => ErrorKind::TooLarge,
             Cause::Resolve(_) => ErrorKind::InvalidInput,
             Cause::Unsupported { .. } => ErrorKind::Unsupported,
@@ -198,7 +208,7 @@ impl Error {
     #[must_use]
     pub fn raw_os_error(&self) -> Option<i32> {
         match self.0.cause {
-            Cause::Errno { errno, .. } => Some(errno),
+            Cause::Errno { errno, .. } | Cause::Explained { errno, .. } => Some(errno),
             _ => None,
         }
     }

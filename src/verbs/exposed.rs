@@ -1,52 +1,33 @@
 #![expect(unsafe_code, reason = "owns memory that a peer may touch at any time")]
 
 use std::fmt;
-use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use rdma_sys::ibv_mr;
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-
+use super::handed_back::HandedBack;
+use super::mapped::MappedMemory;
 use super::pd::ProtectionDomain;
+use super::region::{REG_MR, Region};
+use super::registration::{Access, Registration};
 use super::remote::RemoteMemory;
-use crate::error::{Error, ErrorKind, Result, errno_of_verbs, pointer_of};
-
-const OP: &str = "ibv_reg_mr";
-
-/// What the peer may do with exposed memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Access {
-    /// Read it.
-    Read,
-    /// Write it.
-    Write,
-    /// Read and write it.
-    ReadWrite,
-    /// Read and write it, and carry out atomic operations on it.
-    ReadWriteAtomic,
-}
+use super::touch::{copy_in, copy_out};
+use crate::error::{Error, Result};
 
 /// Memory that the peer may touch at any time, with [`write`](super::SendQueue::write), [`read`](super::SendQueue::read) and
 /// the atomic operations of its queue pair in the same protection domain.
 ///
 /// The program copies in and out; there are no references to bytes that may change under it. That a write of the peer has
-/// arrived is told by a completion (a message, or immediate data), never by the bytes.
+/// arrived is told by a completion (a message, or immediate data), never by the bytes. [`revoke`](Self::revoke) takes the
+/// memory back from the peers, as plain bytes.
 ///
 /// # Invariants
 ///
-/// `base` is `len` bytes from `mmap`, registered as `mr` in `pd`. They are touched by atomic accesses only, and by devices.
+/// `region` is of a `MappedMemory`. While it is registered its bytes are touched through `touch` and atomics, written by
+/// whoever has `&mut self`, and by devices.
 pub struct Exposed {
-    mr: NonNull<ibv_mr>,
-    base: NonNull<u8>,
-    len: u32,
+    region: Arc<Region<MappedMemory>>,
     access: Access,
-    pd: ProtectionDomain,
 }
-
-// SAFETY: the memory is the value's own, and is touched by atomic accesses only.
-unsafe impl Send for Exposed {}
-// SAFETY: as for `Send`: through `&Exposed` bytes are read atomically.
-unsafe impl Sync for Exposed {}
 
 impl ProtectionDomain {
     /// Registers `len` bytes, zeroed, and opens them to the peers of the queue pairs in this domain.
@@ -55,96 +36,82 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for no bytes, [`TooLarge`](ErrorKind::TooLarge) for 4 GiB or more or above
-    /// the device's `max_mr_size`; `ENOMEM` above the limit of locked memory.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for no bytes, [`TooLarge`](crate::ErrorKind::TooLarge) for 4 GiB or
+    /// more or above the device's `max_mr_size`; `ENOMEM` above the limit of locked memory, with the limit.
     #[doc(alias = "ibv_reg_mr")]
     pub fn expose(&self, len: usize, access: Access) -> Result<Exposed> {
-        Exposed::new(self, len, access)
+        check_len(self, len)?;
+        let memory = MappedMemory::new(len)?;
+        Ok(self.expose_memory(memory, access, Registration::new())?)
+    }
+
+    /// Registers `memory` and opens it, with what is in it, to the peers of the queue pairs in this domain.
+    ///
+    /// It is memory from `mmap`, of pages of the program's choice: bytes of the Rust allocator must not change under the
+    /// program. Calls `ibv_reg_mr` ([man 3](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)) with remote access.
+    /// Blocks: no.
+    ///
+    /// # Errors
+    ///
+    /// As for [`expose`](Self::expose), and [`Unsupported`](crate::ErrorKind::Unsupported) for a `registration` that the device
+    /// cannot make. The memory comes back beside the error.
+    #[doc(alias = "ibv_reg_mr")]
+    pub fn expose_memory(
+        &self,
+        memory: MappedMemory,
+        access: Access,
+        registration: Registration,
+    ) -> Result<Exposed, HandedBack<MappedMemory>> {
+        let flags = check_len(self, memory.len()).and_then(|()| registration.flags(self));
+        let flags = match flags {
+            Ok(flags) => flags | access.with_local(),
+            Err(error) => return Err(HandedBack::with(error, memory)),
+        };
+        let region = Region::register(self, memory, flags)?;
+        // INVARIANT: just registered, and nobody has touched the memory since.
+        Ok(Exposed {
+            region: Arc::new(region),
+            access,
+        })
     }
 }
 
-impl Access {
-    fn flags(self) -> u32 {
-        use rdma_sys::{
-            IBV_ACCESS_LOCAL_WRITE as LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC as ATOMIC,
-            IBV_ACCESS_REMOTE_READ as READ, IBV_ACCESS_REMOTE_WRITE as WRITE,
-        };
-        match self {
-            Self::Read => READ,
-            // The device may write for the peer only where it may write at all.
-            Self::Write => LOCAL_WRITE | WRITE,
-            Self::ReadWrite => LOCAL_WRITE | WRITE | READ,
-            Self::ReadWriteAtomic => LOCAL_WRITE | WRITE | READ | ATOMIC,
-        }
+/// That a length is one that a [`RemoteMemory`] can tell.
+pub(super) fn check_len(pd: &ProtectionDomain, len: usize) -> Result<()> {
+    let limit = pd.context().limits().max_mr_size().min(u32::MAX.into());
+    if len as u64 <= limit {
+        return Ok(());
     }
+    Err(Error::too_large(
+        REG_MR,
+        "length of the memory in bytes",
+        len as u64,
+        limit,
+        "expose several pieces",
+    ))
 }
 
 impl Exposed {
-    fn new(pd: &ProtectionDomain, len: usize, access: Access) -> Result<Self> {
-        if len == 0 {
-            return Err(Error::plain(
-                OP,
-                ErrorKind::InvalidInput,
-                "no bytes cannot be exposed; expose at least one",
-            ));
-        }
-        let limit = pd.context().limits().max_mr_size().min(u32::MAX.into());
-        let Some(length) = u32::try_from(len)
-            .ok()
-            .filter(|&len| u64::from(len) <= limit)
-        else {
-            return Err(Error::too_large(
-                OP,
-                "length of the memory in bytes",
-                len as u64,
-                limit,
-                "expose several pieces",
-            ));
-        };
-        // SAFETY: `mmap_anonymous` wants an address that nothing depends on: null leaves the choice to the kernel.
-        let base = unsafe {
-            mmap_anonymous(
-                ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE,
-            )
-        };
-        let base = base.map_err(|errno| Error::os("mmap", errno.raw_os_error()))?;
-        // SAFETY: `ibv_reg_mr` wants a domain, which `pd` is, and `len` bytes that stay mapped until `ibv_dereg_mr`: `drop`
-        // unmaps them only after that has succeeded. CAST: low bits.
-        let mr = unsafe { rdma_sys::ibv_reg_mr(pd.as_raw(), base, len, access.flags() as i32) };
-        let mr = pointer_of(mr).map_err(|errno| {
-            // SAFETY: the bytes were mapped above, and nobody has them. If it fails, they are leaked.
-            let _ = unsafe { munmap(base, len) };
-            Error::os(OP, errno)
-        })?;
-        let Some(base) = NonNull::new(base.cast()) else {
-            return Err(Error::os("mmap", libc::ENOMEM));
-        };
-        // INVARIANT: mapped and registered above.
-        Ok(Self {
-            mr,
-            base,
-            len: length,
-            access,
-            pd: pd.clone(),
-        })
-    }
-
     /// What to tell the peer, so that it can reach the memory.
     #[must_use]
     pub fn remote(&self) -> RemoteMemory {
-        // SAFETY: the region is registered while `self` lives, and its key never changes.
-        let rkey = unsafe { self.mr.as_ref() }.rkey;
-        RemoteMemory::new(self.base.as_ptr().addr() as u64, rkey, self.len)
+        let address = self.region.start().as_ptr().addr() as u64;
+        RemoteMemory::new(address, self.region.rkey(), self.len_u32())
     }
 
     /// How many bytes.
     #[expect(clippy::len_without_is_empty, reason = "it is never empty")]
     #[must_use]
     pub fn len(&self) -> usize {
-        self.len as usize
+        self.region.len()
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "checked when it was exposed"
+    )]
+    fn len_u32(&self) -> u32 {
+        self.region.len() as u32
     }
 
     /// What the peer may do with it.
@@ -153,27 +120,22 @@ impl Exposed {
         self.access
     }
 
+    /// The domain that the memory is registered in.
+    #[must_use]
+    pub fn protection_domain(&self) -> &ProtectionDomain {
+        self.region.protection_domain()
+    }
+
     /// Copies the bytes at `offset` out, as they are now.
     ///
     /// # Panics
     ///
     /// When `offset` and the length of `to` are not inside.
     pub fn read_at(&self, offset: usize, to: &mut [u8]) {
-        self.check(offset, to.len());
-        let (head, rest) = to.split_at_mut(unaligned(offset, to.len()));
-        let middle = offset + head.len();
-        for (place, byte) in (offset..).zip(head) {
-            *byte = self.byte(place).load(Ordering::Relaxed);
-        }
-        let mut words = rest.chunks_exact_mut(8);
-        let mut place = middle;
-        for word in &mut words {
-            word.copy_from_slice(&self.word(place).load(Ordering::Relaxed).to_ne_bytes());
-            place += 8;
-        }
-        for (place, byte) in (place..).zip(words.into_remainder()) {
-            *byte = self.byte(place).load(Ordering::Relaxed);
-        }
+        let from = self.place(offset, to.len());
+        // SAFETY: the bytes are inside the mapping, which `self` keeps. Threads of this process write it through `&mut self`
+        // only, which nobody has now; `to` is no part of it, since there are no references to it.
+        unsafe { copy_out(from, to) };
     }
 
     /// Copies `from` in at `offset`.
@@ -182,85 +144,79 @@ impl Exposed {
     ///
     /// When `offset` and the length of `from` are not inside.
     pub fn write_at(&mut self, offset: usize, from: &[u8]) {
-        self.check(offset, from.len());
-        let (head, rest) = from.split_at(unaligned(offset, from.len()));
-        for (place, &byte) in (offset..).zip(head) {
-            self.byte(place).store(byte, Ordering::Relaxed);
-        }
-        let words = rest.chunks_exact(8);
-        let tail = words.remainder();
-        let mut place = offset + head.len();
-        for word in words {
-            let mut bytes = [0; 8];
-            bytes.copy_from_slice(word);
-            let word = u64::from_ne_bytes(bytes);
-            self.word(place).store(word, Ordering::Relaxed);
-            place += 8;
-        }
-        for (place, &byte) in (place..).zip(tail) {
-            self.byte(place).store(byte, Ordering::Relaxed);
-        }
+        let to = self.place(offset, from.len());
+        // SAFETY: as for `read_at`, and `&mut self` keeps every other thread out.
+        unsafe { copy_in(to, from) };
     }
 
-    fn check(&self, offset: usize, len: usize) {
+    /// The eight bytes at `offset`, as a number in this machine's byte order, read at once: a counter that a peer changes by
+    /// [`fetch_add`](super::SendQueue::fetch_add) is never seen half changed.
+    ///
+    /// A read or write of the processor and an atomic operation of a device are atomic to each other only where the device says
+    /// so ([`atomics`](crate::DeviceLimits::atomics) is `Global`, `IBV_ATOMIC_GLOB`). Where it says `Device`, as most do, a value
+    /// read here is one that was there; a value stored here may be lost to an operation of the device that is under way.
+    ///
+    /// # Panics
+    ///
+    /// When `offset` is no multiple of eight or the bytes are not inside.
+    #[must_use]
+    pub fn load_u64(&self, offset: usize) -> u64 {
+        self.word(offset).load(Ordering::Acquire)
+    }
+
+    /// Puts a number into the eight bytes at `offset`, in this machine's byte order, at once.
+    ///
+    /// While peers change it by atomic operations, read what [`load_u64`](Self::load_u64) says about it.
+    ///
+    /// # Panics
+    ///
+    /// As for [`load_u64`](Self::load_u64).
+    pub fn store_u64(&mut self, offset: usize, value: u64) {
+        self.word(offset).store(value, Ordering::Release);
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset % 8 == 0, "offset {offset} is no multiple of eight");
+        let place = self.place(offset, 8);
+        // SAFETY: the eight bytes are mapped while `self` lives; a mapping starts at a page, so they are aligned. Threads write
+        // them through `&mut self` only: reads of other sizes, at the same time, are reads beside reads.
+        unsafe { AtomicU64::from_ptr(place.cast()) }
+    }
+
+    /// The address of `len` bytes at `offset`, which are inside.
+    fn place(&self, offset: usize, len: usize) -> *mut u8 {
         let end = offset.checked_add(len);
         assert!(
             end.is_some_and(|end| end <= self.len()),
             "{len} bytes at {offset} are not inside {} exposed bytes",
             self.len()
         );
+        self.region.start().as_ptr().wrapping_add(offset)
     }
 
-    /// The byte at `place`, which was checked.
-    fn byte(&self, place: usize) -> &AtomicU8 {
-        // SAFETY: `place` is inside.
-        let byte = unsafe { self.base.add(place) };
-        // SAFETY: the byte is mapped while `self` lives, and this process touches it by atomic accesses only.
-        unsafe { AtomicU8::from_ptr(byte.as_ptr()) }
-    }
-
-    /// The eight bytes at `place`, which were checked; `place` is a multiple of eight.
-    fn word(&self, place: usize) -> &AtomicU64 {
-        // SAFETY: `place` is inside.
-        let word = unsafe { self.base.add(place) };
-        // SAFETY: as for `byte`; a mapping starts at a page, so a multiple of eight is aligned. (Bytes and words are touched by
-        // one thread at a time: `write_at` has `&mut self`, and reads of other threads race with devices only.)
-        unsafe { AtomicU64::from_ptr(word.as_ptr().cast()) }
-    }
-
-    /// Takes the memory back from the peers: after this no write of theirs arrives.
+    /// Takes the memory back from the peers, as plain bytes: after this no write of theirs arrives, and what they try fails.
     ///
-    /// Calls `ibv_dereg_mr`. Blocks: no.
+    /// Deregistration is a fence. Calls `ibv_dereg_mr`
+    /// ([man 3](https://man7.org/linux/man-pages/man3/ibv_dereg_mr.3.html)). Blocks: no.
     ///
     /// # Errors
     ///
     /// `EBUSY` and what else the device reports; the memory is leaked then, since the device may still use it.
     #[doc(alias = "ibv_dereg_mr")]
-    pub fn close(self) -> Result<()> {
-        let this = std::mem::ManuallyDrop::new(self);
-        let ended = this.end();
-        // SAFETY: `this` is not dropped, so its share of the domain is given back once, here.
-        drop(unsafe { ptr::read(&raw const this.pd) });
-        ended
-    }
-
-    /// Deregisters and unmaps. Called once.
-    fn end(&self) -> Result<()> {
-        // SAFETY: `ibv_dereg_mr` wants a region. Peers that use it meanwhile get an error.
-        let returned = unsafe { rdma_sys::ibv_dereg_mr(self.mr.as_ptr()) };
-        errno_of_verbs(returned).map_err(|errno| {
-            std::mem::forget(self.pd.clone());
-            Error::os("ibv_dereg_mr", errno)
+    #[doc(alias = "close")]
+    pub fn revoke(self) -> Result<MappedMemory, HandedBack<Self>> {
+        let access = self.access;
+        let region = Arc::try_unwrap(self.region).map_err(|region| {
+            let error = Error::state(
+                "ibv_dereg_mr",
+                "memory without windows",
+                "a window is bound to it; invalidate or drop it first",
+            );
+            HandedBack::with(error, Self { region, access })
         })?;
-        // SAFETY: mapped in `new`, and no device has the bytes any more. If it fails, they are leaked.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len()) };
-        Ok(())
+        let memory = region.end().map_err(HandedBack::without)?;
+        Ok(*memory)
     }
-}
-
-/// How many bytes of `len` at `offset` come before the next multiple of eight.
-fn unaligned(offset: usize, len: usize) -> usize {
-    (offset.wrapping_neg() % 8).min(len)
 }
 
 impl fmt::Debug for Exposed {
@@ -269,37 +225,5 @@ impl fmt::Debug for Exposed {
             .field("remote", &self.remote())
             .field("access", &self.access)
             .finish_non_exhaustive()
-    }
-}
-
-impl Drop for Exposed {
-    fn drop(&mut self) {
-        // `close` is for those who want to know; a failure has leaked what the device may hold.
-        drop(self.end());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bytes_before_a_multiple_of_eight() {
-        for (offset, len, head) in [(0, 100, 0), (1, 100, 7), (7, 100, 1), (9, 3, 3), (8, 0, 0)] {
-            assert_eq!(unaligned(offset, len), head, "{len} at {offset}");
-        }
-    }
-
-    #[test]
-    fn a_peer_that_may_write_makes_the_device_write() {
-        let local = rdma_sys::IBV_ACCESS_LOCAL_WRITE;
-        for (access, writes) in [
-            (Access::Read, false),
-            (Access::Write, true),
-            (Access::ReadWrite, true),
-            (Access::ReadWriteAtomic, true),
-        ] {
-            assert_eq!(access.flags() & local != 0, writes, "{access:?}");
-        }
     }
 }

@@ -1,6 +1,6 @@
 #![expect(unsafe_code, reason = "owns registered memory that a device writes to")]
 
-use std::alloc::Layout;
+use std::any::{Any, TypeId};
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
@@ -8,10 +8,15 @@ use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rdma_sys::{ibv_mr, ibv_sge};
+use rdma_sys::ibv_sge;
 
+use super::handed_back::HandedBack;
+use super::mapped::MappedMemory;
+use super::owner::MemoryOwner;
 use super::pd::ProtectionDomain;
-use crate::error::{Error, ErrorKind, Result, errno_of_verbs, pointer_of};
+use super::region::{REG_MR, Region};
+use super::registration::Registration;
+use crate::error::{Error, ErrorKind, Result};
 
 /// Registered memory (`ibv_mr`), cut into equal buffers.
 ///
@@ -25,18 +30,20 @@ pub struct Pool {
 
 /// # Invariants
 ///
-/// `base` is `layout` bytes of zeroed memory from the global allocator, registered as `mr` in `pd`; piece `i` describes the
-/// `size` bytes at `i * size`; an index is in `free` exactly when no `Buf` or slot owns its piece.
+/// Piece `i` describes the `size` bytes at `i * size` of the region; an index is in `free` exactly when no `Buf` or slot owns
+/// its piece.
 struct Inner {
-    mr: NonNull<ibv_mr>,
-    base: NonNull<u8>,
-    layout: Layout,
-    size: usize,
-    /// `count` pieces from a leaked `Box<[Piece]>`, taken back in `drop`.
-    pieces: NonNull<Piece>,
-    count: usize,
+    pieces: Pieces,
     free: Mutex<Vec<u32>>,
-    pd: ProtectionDomain,
+    size: usize,
+    owner: TypeId,
+    region: Region<dyn Any + Send>,
+}
+
+/// The descriptors of a pool's buffers: a leaked box, freed when this is dropped.
+struct Pieces {
+    start: NonNull<Piece>,
+    count: usize,
 }
 
 /// One buffer of a pool, as the device needs it.
@@ -50,11 +57,28 @@ pub(super) struct Piece {
     index: u32,
 }
 
-// SAFETY: the raw pointers are only followed by whoever owns a piece (a `Buf`), or, for `mr` and `base`, by `drop`, which
-// has the only reference. The list of free pieces is behind a mutex.
-unsafe impl Send for Inner {}
-// SAFETY: as for `Send`: through `&Inner` only the mutex, numbers that never change and addresses are read.
-unsafe impl Sync for Inner {}
+// SAFETY: a descriptor is only touched by whoever owns its piece (a `Buf`), or by `drop`, when there is none.
+unsafe impl Send for Pieces {}
+// SAFETY: as for `Send`: through `&Pieces` addresses are computed.
+unsafe impl Sync for Pieces {}
+
+impl Pieces {
+    fn new(pieces: Box<[Piece]>) -> Self {
+        Self {
+            count: pieces.len(),
+            start: NonNull::from(Box::leak(pieces)).cast(),
+        }
+    }
+}
+
+impl Drop for Pieces {
+    fn drop(&mut self) {
+        let pieces = NonNull::slice_from_raw_parts(self.start, self.count);
+        // SAFETY: this is the box that `new` leaked, taken back once, and no `Buf` refers to a piece: it would keep the pool,
+        // and so this, alive.
+        drop(unsafe { Box::from_raw(pieces.as_ptr()) });
+    }
+}
 
 impl ProtectionDomain {
     /// Registers memory for `count` buffers of `size` bytes each, for sends and receives.
@@ -66,78 +90,123 @@ impl ProtectionDomain {
     ///
     /// [`TooLarge`](crate::ErrorKind::TooLarge) when `count` times `size` is above the device's `max_mr_size` or `size`
     /// does not fit a work request; [`InvalidInput`](crate::ErrorKind::InvalidInput) when either is 0; `ENOMEM` above the
-    /// limit of locked memory.
+    /// limit of locked memory, with the limit.
     #[doc(alias = "ibv_reg_mr")]
     pub fn pool(&self, count: usize, size: usize) -> Result<Pool> {
-        Pool::new(self, count, size)
+        piece_length(size)?;
+        let total = count.checked_mul(size).ok_or_else(|| {
+            let limit = self.context().limits().max_mr_size();
+            Error::too_large(
+                REG_MR,
+                "length of the memory in bytes",
+                u64::MAX,
+                limit,
+                "make several pools",
+            )
+        })?;
+        if total as u64 > self.context().limits().max_mr_size() {
+            // Asked before the memory is mapped, which may be more than there is room for.
+            return Err(Error::too_large(
+                REG_MR,
+                "length of the memory in bytes",
+                total as u64,
+                self.context().limits().max_mr_size(),
+                "make several pools",
+            ));
+        }
+        if total == 0 {
+            return Err(no_pieces());
+        }
+        let memory = MappedMemory::new(total)?;
+        Ok(Pool::new(self, memory, size, Registration::new())?)
+    }
+
+    /// Registers the memory of `owner`, cut into buffers of `size` bytes each, for sends and receives. Bytes at the end that
+    /// make no whole buffer are left alone.
+    ///
+    /// The buffers hold what the memory holds. [`Pool::into_owner`] gives the owner back. Calls `ibv_reg_mr`
+    /// ([man 3](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)) once, with local write access and no remote access.
+    /// Blocks: no.
+    ///
+    /// # Errors
+    ///
+    /// As for [`pool`](Self::pool), and [`Unsupported`](crate::ErrorKind::Unsupported) for a `registration` that the device
+    /// cannot make. The owner comes back beside the error.
+    #[doc(alias = "ibv_reg_mr")]
+    pub fn pool_of<O: MemoryOwner>(
+        &self,
+        owner: O,
+        size: usize,
+        registration: Registration,
+    ) -> Result<Pool, HandedBack<O>> {
+        Pool::new(self, owner, size, registration)
     }
 }
 
-impl Pool {
-    fn new(pd: &ProtectionDomain, count: usize, size: usize) -> Result<Self> {
-        const OP: &str = "ibv_reg_mr";
-        if count == 0 || size == 0 {
-            return Err(Error::plain(
-                OP,
-                ErrorKind::InvalidInput,
-                "a pool needs at least one buffer of at least one byte",
-            ));
-        }
-        let length = u32::try_from(size).ok().filter(|&length| length <= 1 << 31);
-        let (Some(length), Ok(pieces)) = (length, u32::try_from(count)) else {
-            return Err(Error::too_large(
-                OP,
-                "size or count of buffers",
-                size.max(count) as u64,
-                1 << 31,
-                "a message is at most 2 GiB",
-            ));
-        };
-        let total = u64::from(length) * u64::from(pieces);
-        let limit = pd.context().limits().max_mr_size();
-        let layout = usize::try_from(total)
-            .ok()
-            .and_then(|total| Layout::from_size_align(total, 4096).ok())
-            .filter(|_| total <= limit)
-            .ok_or_else(|| {
-                Error::too_large(
-                    OP,
-                    "length of the pool in bytes",
-                    total,
-                    limit,
-                    "make several pools",
-                )
-            })?;
+/// The length of a buffer, as a work request has it.
+fn piece_length(size: usize) -> Result<u32> {
+    let length = u32::try_from(size).ok().filter(|&length| length <= 1 << 31);
+    match length {
+        Some(0) => Err(no_pieces()),
+        Some(length) => Ok(length),
+        None => Err(Error::too_large(
+            REG_MR,
+            "size of a buffer in bytes",
+            size as u64,
+            1 << 31,
+            "a message is at most 2 GiB",
+        )),
+    }
+}
 
-        // SAFETY: `alloc_zeroed` wants a layout of at least one byte: both factors were checked above.
-        let base = unsafe { std::alloc::alloc_zeroed(layout) };
-        let Some(base) = NonNull::new(base) else {
-            return Err(Error::os(OP, libc::ENOMEM));
+fn no_pieces() -> Error {
+    Error::plain(
+        REG_MR,
+        ErrorKind::InvalidInput,
+        "a pool needs memory for at least one buffer of at least one byte",
+    )
+}
+
+impl Pool {
+    fn new<O: MemoryOwner>(
+        pd: &ProtectionDomain,
+        owner: O,
+        size: usize,
+        registration: Registration,
+    ) -> Result<Self, HandedBack<O>> {
+        let checked = piece_length(size).and_then(|length| {
+            let flags = registration.flags(pd)?;
+            Ok((length, flags | rdma_sys::IBV_ACCESS_LOCAL_WRITE))
+        });
+        let (length, access) = match checked {
+            Ok(checked) => checked,
+            Err(error) => return Err(HandedBack::with(error, owner)),
         };
-        // SAFETY: `ibv_reg_mr` wants a domain, which `pd` is, and `length` bytes that stay mapped until `ibv_dereg_mr`:
-        // `Inner` frees them only after that has succeeded.
-        let mr = unsafe {
-            rdma_sys::ibv_reg_mr(
-                pd.as_raw(),
-                base.as_ptr().cast(),
-                layout.size(),
-                // CAST: a low bit.
-                rdma_sys::IBV_ACCESS_LOCAL_WRITE as i32,
-            )
+        let region = Region::register(pd, owner, access)?;
+        let count = region.len() / size;
+        let count = match u32::try_from(count) {
+            Ok(0) => Err(no_pieces()),
+            Ok(count) => Ok(count),
+            Err(_) => Err(Error::too_large(
+                REG_MR,
+                "count of buffers",
+                count as u64,
+                u32::MAX.into(),
+                "make several pools",
+            )),
         };
-        let mr = match pointer_of(mr) {
-            Ok(mr) => mr,
-            Err(errno) => {
-                // SAFETY: `base` came from `alloc_zeroed` with this layout, and the registration that would use it failed.
-                unsafe { std::alloc::dealloc(base.as_ptr(), layout) };
-                return Err(Error::os(OP, errno));
+        let count = match count {
+            Ok(count) => count,
+            Err(error) => {
+                return Err(match region.end() {
+                    Ok(owner) => HandedBack::with(error, *owner),
+                    Err(_) => HandedBack::without(error),
+                });
             }
         };
-        // SAFETY: `mr` is the region just registered; its `lkey` is set and never changes.
-        let lkey = unsafe { (*mr.as_ptr()).lkey };
-        let start = base.as_ptr().expose_provenance() as u64;
-        let free = (0..pieces).rev().collect();
-        let pieces = (0..pieces)
+        let start = region.start().as_ptr().expose_provenance() as u64;
+        let lkey = region.lkey();
+        let pieces = (0..count)
             .map(|index| {
                 let whole = ibv_sge {
                     addr: start + u64::from(index) * u64::from(length),
@@ -155,16 +224,48 @@ impl Pool {
         // INVARIANT: memory, region and pieces were made together above, and no piece is owned yet.
         Ok(Self {
             inner: Arc::new(Inner {
-                mr,
-                base,
-                layout,
+                free: Mutex::new((0..count).rev().collect()),
+                pieces: Pieces::new(pieces),
                 size,
-                free: Mutex::new(free),
-                pieces: NonNull::from(Box::leak(pieces)).cast(),
-                count,
-                pd: pd.clone(),
+                owner: TypeId::of::<O>(),
+                region: region.erased(),
             }),
         })
+    }
+
+    /// Deregisters the memory and gives its owner back: what was given to [`pool_of`](ProtectionDomain::pool_of), or the
+    /// [`MappedMemory`] of a pool that was made by [`pool`](ProtectionDomain::pool).
+    ///
+    /// Calls `ibv_dereg_mr`. Blocks: no.
+    ///
+    /// # Errors
+    ///
+    /// [`State`](ErrorKind::State) while a buffer or a clone of the pool is somewhere, and
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for another type of owner: the pool comes back. Else what `ibv_dereg_mr`
+    /// reports; the memory is leaked then, since the device may still use it.
+    #[doc(alias = "ibv_dereg_mr")]
+    pub fn into_owner<O: MemoryOwner>(self) -> Result<O, HandedBack<Self>> {
+        const OP: &str = "ibv_dereg_mr";
+        let other_type = || {
+            let message = "the memory of the pool has an owner of another type";
+            Error::plain(OP, ErrorKind::InvalidInput, message)
+        };
+        if self.inner.owner != TypeId::of::<O>() {
+            return Err(HandedBack::with(other_type(), self));
+        }
+        let inner = Arc::try_unwrap(self.inner).map_err(|inner| {
+            let error = Error::state(
+                OP,
+                "a pool with every buffer back and no clone",
+                "a buffer or a clone is somewhere",
+            );
+            HandedBack::with(error, Self { inner })
+        })?;
+        let owner = inner.region.end().map_err(HandedBack::without)?;
+        match owner.downcast() {
+            Ok(owner) => Ok(*owner),
+            Err(_) => Err(HandedBack::without(other_type())),
+        }
     }
 
     /// Takes a free buffer, as long as its capacity; `None` when all are in use.
@@ -174,7 +275,7 @@ impl Pool {
     pub fn take(&self) -> Option<Buf> {
         let index = self.inner.lock_free().pop()?;
         // SAFETY: the free list holds only indices of pieces (the invariant).
-        let mut piece = unsafe { self.inner.pieces.add(index as usize) };
+        let mut piece = unsafe { self.inner.pieces.start.add(index as usize) };
         // SAFETY: the index was free, so nobody else owns the piece: this reference is the only one.
         let described = unsafe { piece.as_mut() };
         described.pool = Arc::into_raw(Arc::clone(&self.inner));
@@ -198,14 +299,14 @@ impl Pool {
     /// The domain that the memory is registered in.
     #[must_use]
     pub fn protection_domain(&self) -> &ProtectionDomain {
-        &self.inner.pd
+        self.inner.region.protection_domain()
     }
 }
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool")
-            .field("buffers", &self.inner.count)
+            .field("buffers", &self.inner.pieces.count)
             .field("buffer_size", &self.inner.size)
             .field("available", &self.available())
             .finish_non_exhaustive()
@@ -215,25 +316,6 @@ impl fmt::Debug for Pool {
 impl Inner {
     fn lock_free(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        // SAFETY: `ibv_dereg_mr` wants a region that no work request uses: each buffer that is posted sits in a ring and
-        // keeps a share of this pool, so none is.
-        let returned = unsafe { rdma_sys::ibv_dereg_mr(self.mr.as_ptr()) };
-        if errno_of_verbs(returned).is_err() {
-            // The device may still reach the memory: it is leaked, and so is the domain that it is registered in.
-            std::mem::forget(self.pd.clone());
-            return;
-        }
-        let pieces = NonNull::slice_from_raw_parts(self.pieces, self.count);
-        // SAFETY: this is the box that `new` leaked, taken back once, and no `Buf` refers to a piece: it would keep this
-        // pool alive.
-        drop(unsafe { Box::from_raw(pieces.as_ptr()) });
-        // SAFETY: `base` came from the global allocator with this layout, the device has let go of it, and no `Buf` is left.
-        unsafe { std::alloc::dealloc(self.base.as_ptr(), self.layout) };
     }
 }
 

@@ -5,10 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::arg;
 use crate::c::{
-    ibv_context, ibv_context_ops, ibv_device, ibv_device_attr, ibv_node_type, ibv_pd,
-    ibv_transport_type,
+    IBV_ODP_SUPPORT, ibv_context, ibv_context_ops, ibv_device, ibv_device_attr, ibv_device_attr_ex,
+    ibv_node_type, ibv_pd, ibv_query_device_ex_input, ibv_transport_type, verbs_context,
 };
-use crate::call::Errno;
+use crate::call::{self, Errno};
 use crate::doom::doom;
 use crate::pd::Pd;
 use crate::poison::{Obj, zeroed};
@@ -30,7 +30,7 @@ pub(crate) enum Hidden {
 pub(crate) struct Device {
     pub(crate) c: Obj<ibv_device>,
     /// The open device; librdmacm opens each once, and keeps it open until it is removed.
-    context: Option<Obj<ibv_context>>,
+    context: Option<Obj<verbs_context>>,
     /// The domain that librdmacm has on each device.
     domain: Option<usize>,
     /// How many ids and lists hold the device.
@@ -114,6 +114,11 @@ impl Device {
         self.c.look(|c| c.transport_type) == ibv_transport_type::IBV_TRANSPORT_IWARP
     }
 
+    /// Whether memory may be registered without being pinned: over iWARP it may not.
+    pub(crate) fn pages_on_demand(&self) -> bool {
+        !self.is_iwarp()
+    }
+
     /// The depths as librdmacm keeps them: in 8 bits, by a cast.
     pub(crate) fn depths(&self) -> (u8, u8) {
         let kept =
@@ -146,7 +151,9 @@ impl World {
 
     /// The number of the open device at this address.
     pub(crate) fn device_of(&self, context: usize) -> usize {
-        let open = |device: &Device| device.context.as_ref().map(Obj::address) == Some(context);
+        let open = |device: &Device| {
+            device.context.as_ref().map(inner).map(<*mut _>::addr) == Some(context)
+        };
         match self.devices.iter().position(open) {
             Some(device) => device,
             None => self.missing("open device", context),
@@ -157,25 +164,27 @@ impl World {
     pub(crate) fn context(&mut self, device: usize) -> *mut ibv_context {
         let device = &mut self.devices[device];
         let c = device.c.raw();
-        device
-            .context
-            .get_or_insert_with(|| {
-                let mut context: ibv_context = zeroed();
-                context.device = c;
-                context.ops = ibv_context_ops {
-                    poll_cq: Some(cq::poll_cq),
-                    req_notify_cq: Some(cq::req_notify_cq),
-                    post_send: Some(post::post_send),
-                    post_recv: Some(post::post_recv),
-                    post_srq_recv: Some(post::post_srq_recv),
-                    ..ibv_context_ops::default()
-                };
-                context.cmd_fd = -1;
-                context.async_fd = -1;
-                context.num_comp_vectors = 1;
-                Obj::new(context)
-            })
-            .raw()
+        let context = device.context.get_or_insert_with(|| {
+            let mut extended: verbs_context = zeroed();
+            extended.sz = size_of::<verbs_context>();
+            extended.query_device_ex = Some(query_device_ex);
+            let context = &mut extended.context;
+            context.abi_compat = std::ptr::without_provenance_mut(usize::MAX);
+            context.device = c;
+            context.ops = ibv_context_ops {
+                poll_cq: Some(cq::poll_cq),
+                req_notify_cq: Some(cq::req_notify_cq),
+                post_send: Some(post::post_send),
+                post_recv: Some(post::post_recv),
+                post_srq_recv: Some(post::post_srq_recv),
+                ..ibv_context_ops::default()
+            };
+            context.cmd_fd = -1;
+            context.async_fd = -1;
+            context.num_comp_vectors = 1;
+            Obj::new(extended)
+        });
+        inner(context)
     }
 
     /// What librdmacm gives an id that is bound to a device.
@@ -227,6 +236,42 @@ impl World {
             .position(|device| device.c.address() == address);
         found.unwrap_or_else(|| self.missing("device", address))
     }
+}
+
+/// The part of an open device that is handed out.
+fn inner(context: &Obj<verbs_context>) -> *mut ibv_context {
+    context
+        .raw()
+        .wrapping_byte_add(std::mem::offset_of!(verbs_context, context))
+        .cast()
+}
+
+/// `ibv_query_device_ex`.
+extern "C" fn query_device_ex(
+    context: *mut ibv_context,
+    input: *const ibv_query_device_ex_input,
+    attr: *mut ibv_device_attr_ex,
+    attr_size: usize,
+) -> c_int {
+    let args = [context.addr(), input.addr(), attr.addr(), attr_size];
+    call::verbs("ibv_query_device_ex", &args, || {
+        let world = world();
+        let device = world.device_of(context.addr());
+        present(&world, device)?;
+        if attr_size < size_of::<ibv_device_attr_ex>() {
+            doom!("the structure for the attributes has {attr_size} bytes");
+        }
+        let device = &world.devices[device];
+        let mut answer = ibv_device_attr_ex {
+            orig_attr: device.attr,
+            ..ibv_device_attr_ex::default()
+        };
+        if device.pages_on_demand() {
+            answer.odp_caps.general_caps = IBV_ODP_SUPPORT.into();
+        }
+        arg::write("the attributes", attr, answer);
+        Ok(())
+    })
 }
 
 /// What stands for the network of an address here: all but the host.

@@ -1,9 +1,11 @@
 #![expect(unsafe_code, reason = "exports C symbols")]
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::ptr;
 
 use crate::c::{
-    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_OPTIONAL_FIRST, IBV_ACCESS_REMOTE_ATOMIC,
+    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_ON_DEMAND, IBV_ACCESS_OPTIONAL_FIRST,
+    IBV_ACCESS_RELAXED_ORDERING, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
     IBV_ACCESS_REMOTE_WRITE, ibv_mr, ibv_pd, ibv_sge,
 };
 use crate::call::Errno;
@@ -23,7 +25,11 @@ pub(crate) struct Mr {
     offset: u64,
     access: c_uint,
     key: u32,
+    /// Where a dma-buf is mapped, and for how many bytes.
+    mapping: Option<(usize, usize)>,
 }
+
+const PAGE: u64 = 4096;
 
 impl World {
     fn register(
@@ -42,6 +48,9 @@ impl World {
         }
         if (addr.is_null() && length > 0) || length == 0 {
             return Err(libc::EINVAL);
+        }
+        if access & IBV_ACCESS_ON_DEMAND != 0 && !self.devices[device].pages_on_demand() {
+            return Err(libc::EOPNOTSUPP);
         }
         let key = self.number();
         let context = self.pd(pd.addr()).c.look(|c| c.context);
@@ -63,10 +72,54 @@ impl World {
             offset: (addr.expose_provenance() as u64).wrapping_sub(iova),
             access: access & (IBV_ACCESS_OPTIONAL_FIRST - 1),
             key,
+            mapping: None,
         };
         self.mrs.insert(raw.addr(), mr);
         self.keys.insert(key, raw.addr());
         self.pd_mut(pd.addr()).users += 1;
+        Ok(raw)
+    }
+
+    /// Registers a file in place of a dma-buf: what the device reaches is the file.
+    fn register_dmabuf(
+        &mut self,
+        pd: *mut ibv_pd,
+        offset: u64,
+        length: usize,
+        iova: u64,
+        fd: c_int,
+        access: c_uint,
+    ) -> Result<*mut ibv_mr, Errno> {
+        let known = IBV_ACCESS_LOCAL_WRITE
+            | IBV_ACCESS_REMOTE_WRITE
+            | IBV_ACCESS_REMOTE_READ
+            | IBV_ACCESS_REMOTE_ATOMIC
+            | IBV_ACCESS_RELAXED_ORDERING;
+        if access & !known != 0 || iova % PAGE != offset % PAGE {
+            return Err(libc::EINVAL);
+        }
+        let device = self.pd(pd.addr()).device;
+        if self.devices[device].is_iwarp() {
+            return Err(libc::EOPNOTSUPP);
+        }
+        let end = usize::try_from(offset)
+            .ok()
+            .and_then(|offset| offset.checked_add(length));
+        // SAFETY: takes a number and nothing else.
+        let size = unsafe { libc::lseek(fd, 0, libc::SEEK_END) };
+        let end = end.filter(|&end| usize::try_from(size).is_ok_and(|size| end <= size));
+        let end = end.ok_or(libc::EINVAL)?;
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping, of bytes that the file has.
+        let base = unsafe { libc::mmap(ptr::null_mut(), end, rights, libc::MAP_SHARED, fd, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(libc::EINVAL);
+        }
+        let addr = base.wrapping_byte_add(end - length);
+        let raw = self.register(pd, addr, length, iova, access)?;
+        if let Some(mr) = self.mrs.find_mut(raw.addr()) {
+            mr.mapping = Some((base.expose_provenance(), end));
+        }
         Ok(raw)
     }
 
@@ -124,6 +177,20 @@ export_extra! { pointer:
     }
 }
 
+export! { pointer:
+    fn ibv_reg_dmabuf_mr(
+        pd: *mut ibv_pd,
+        offset: u64,
+        length: usize,
+        iova: u64,
+        fd: c_int,
+        access: c_int,
+    ) -> *mut ibv_mr {
+        let access = c_uint::from_ne_bytes(access.to_ne_bytes());
+        world().register_dmabuf(pd, offset, length, iova, fd, access)
+    }
+}
+
 export! { verbs:
     fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
         let mut world = world();
@@ -142,6 +209,10 @@ export! { verbs:
         world.keys.remove(&key);
         world.pd_mut(pd).users -= 1;
         if let Some(mr) = world.mrs.remove(mr.addr()) {
+            if let Some((base, length)) = mr.mapping {
+                // SAFETY: mapped when it was registered, and nobody reaches it any more.
+                unsafe { libc::munmap(ptr::with_exposed_provenance_mut(base), length) };
+            }
             world.bury("memory region", mr.c);
         }
         Ok(())

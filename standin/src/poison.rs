@@ -152,6 +152,7 @@ zero!(
     crate::c::rdma_cm_event,
     crate::c::rdma_addrinfo,
     crate::c::ibv_context,
+    crate::c::verbs_context,
     crate::c::ibv_device,
     crate::c::ibv_device_attr,
     crate::c::ibv_qp,

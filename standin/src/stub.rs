@@ -171,16 +171,4 @@ export! { pointer:
         let _ = (context, dm_handle);
         Err(libc::EOPNOTSUPP)
     }
-
-    fn ibv_reg_dmabuf_mr(
-        pd: *mut ibv_pd,
-        offset: u64,
-        length: usize,
-        iova: u64,
-        fd: c_int,
-        access: c_int,
-    ) -> *mut ibv_mr {
-        let _ = (pd, offset, length, iova, fd, access);
-        Err(libc::EOPNOTSUPP)
-    }
 }
