@@ -85,8 +85,6 @@ mod net;
 #[doc(alias = "rdma_create_srq")]
 #[doc(alias = "rdma_get_devices")]
 #[doc(alias = "rdma_getaddrinfo")]
-#[doc(alias = "rdma_join_multicast")]
-#[doc(alias = "rdma_leave_multicast")]
 pub mod not_wrapped;
 mod os;
 mod status;
@@ -94,8 +92,8 @@ mod verbs;
 
 pub use self::cm::{
     Answer, CmId, ConnParam, ConnRequest, ConnectParam, Destination, Ece, Event, EventChannel,
-    EventKind, EventStatus, LookupFailure, LookupRequest, Negotiated, NotAccepted, Notice, Offer,
-    RetryCount, RnrRetry, Token, UDP_QKEY, frame, unframe,
+    EventKind, EventStatus, JoinState, LookupFailure, LookupRequest, Membership, Negotiated,
+    NotAccepted, Notice, Offer, RetryCount, RnrRetry, Token, UDP_QKEY, frame, unframe,
 };
 pub use self::error::{Error, ErrorKind, Result};
 pub use self::net::{Connection, Connector, Incoming, Listener, Options, Request};

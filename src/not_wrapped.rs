@@ -11,6 +11,6 @@
 //! | `rsocket` and its family | sockets in all but name, with file descriptors that the library does not check |
 //! | `rdma_getaddrinfo` | [`std::net::ToSocketAddrs`] does the job, without results that an IP listener cannot match |
 //!
-//! Not wrapped yet: `rdma_join_multicast` and `rdma_leave_multicast`, queue pairs on datagram ids, and what
+//! Not wrapped yet: queue pairs on datagram ids, and what
 //! came with rdma-core 60 (`rdma_resolve_addrinfo`, `rdma_query_addrinfo`, `rdma_write_cm_event`). The raw symbols are in
 //! `rdmacm-sys`.

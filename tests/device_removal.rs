@@ -3,70 +3,16 @@
 mod common;
 
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::cm::{End, Listening, Parts, RESOLVE, established, event, message, pair, quiet};
-use common::{ADDR_OF_SECOND, PATIENCE, device, eventually, in_time, netdev_of};
+use common::removal::{DEVICE, Removal};
+use common::{ADDR_OF_SECOND, device, in_time};
 use rdmacm::{ConnParam, Connection, ErrorKind, EventChannel, EventKind, Listener};
-
-const DEVICE: &str = "rxe1";
 
 fn addr(port: u16) -> SocketAddr {
     SocketAddr::new(ADDR_OF_SECOND.parse().expect("an address"), port)
-}
-
-/// The device's removal, which waits in the kernel until nothing uses the device. Dropped, it waits a while for that, and adds
-/// the device again.
-struct Removal {
-    child: Child,
-    netdev: String,
-}
-
-impl Removal {
-    fn start() -> Self {
-        let netdev = netdev_of(ADDR_OF_SECOND);
-        let child = Command::new("rdma")
-            .args(["link", "del", DEVICE])
-            .stdin(Stdio::null())
-            .spawn()
-            .expect("`rdma` of iproute2 is needed");
-        Self { child, netdev }
-    }
-
-    fn is_over(&mut self) -> bool {
-        match self.child.try_wait().expect("its own child") {
-            Some(status) => {
-                assert!(status.success(), "rdma link del: {status}");
-                true
-            }
-            None => false,
-        }
-    }
-
-    fn must_end(&mut self, what: &str) {
-        eventually(what, || self.is_over());
-    }
-}
-
-impl Drop for Removal {
-    fn drop(&mut self) {
-        // One that never ends cannot even be killed: then the device stays away, and the tests after this one say so.
-        let start = Instant::now();
-        while self.child.try_wait().is_ok_and(|status| status.is_none()) {
-            if start.elapsed() > PATIENCE {
-                return;
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
-        let args = ["link", "add", DEVICE, "type", "rxe", "netdev", &self.netdev];
-        let added = Command::new("rdma").args(args).status();
-        assert!(
-            thread::panicking() || added.is_ok_and(|status| status.success()),
-            "{DEVICE} is not back"
-        );
-    }
 }
 
 /// Reads events until the removal is told.

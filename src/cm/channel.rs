@@ -1,10 +1,9 @@
 #![expect(unsafe_code, reason = "owns a pointer to an rdma_event_channel")]
 
-use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rdma_sys::{rdma_cm_event, rdma_cm_event_type, rdma_event_channel};
@@ -12,6 +11,7 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 
 use super::event::{Event, EventKind};
+use super::gate::{Aside, Gate, Kept};
 use super::handle::{Handle, RawId, Token};
 use super::id::CmId;
 use super::lookup::LookupRequest;
@@ -48,12 +48,6 @@ struct Inner {
     waker: OwnedFd,
 }
 
-/// What the gate protects: the table of handles, and in C all that is read with an event.
-#[derive(Debug, Default)]
-pub(super) struct Gate {
-    handles: HashMap<Token, Weak<Handle>>,
-}
-
 // SAFETY: the pointer is only handed to librdmacm, which lets every thread use a channel.
 unsafe impl Send for Inner {}
 // SAFETY: as for `Send`; the fields beside the pointer are `Sync`.
@@ -67,6 +61,12 @@ enum Read {
     Stale,
     /// It was a request to a listener that is gone.
     Orphan(RawId),
+}
+
+/// What a reader takes.
+enum Taken {
+    Read(Read),
+    Kept(Kept),
 }
 
 impl EventChannel {
@@ -146,17 +146,24 @@ impl EventChannel {
 
     fn next_event(&self) -> Result<Option<Event>> {
         loop {
-            let read = {
+            let taken = {
                 let mut gate = self.gate();
-                self.read(&mut gate)?
+                self.take(&mut gate)?
             };
-            match read {
+            match taken {
                 None => return Ok(None),
-                Some(Read::Stale) => {}
-                Some(Read::Orphan(child)) => reject_orphan(child),
-                Some(Read::Event(event, handle)) => {
+                Some(Taken::Read(Read::Stale)) => {}
+                Some(Taken::Read(Read::Orphan(child))) => reject_orphan(child),
+                Some(Taken::Read(Read::Event(event, handle))) => {
                     handle.follow_up(&event.kind);
                     return Ok(Some(event));
+                }
+                Some(Taken::Kept(kept)) => {
+                    // Its id may have gone since.
+                    if let Some(handle) = kept.handle.upgrade() {
+                        handle.follow_up(&kept.event.kind);
+                        return Ok(Some(kept.event));
+                    }
                 }
             }
         }
@@ -242,9 +249,60 @@ impl EventChannel {
         self.gate().insert(handle);
     }
 
-    /// Takes a handle out of the table: its events find nobody from now on.
+    /// Takes a handle out of the table: its events find nobody from now on, and what was kept for it is dropped.
     pub(super) fn forget(&self, token: Token) {
-        self.gate().handles.remove(&token);
+        let mut gate = self.gate();
+        let kept = gate.remove(token);
+        if !kept.is_empty() {
+            self.show_kept(&gate);
+        }
+        drop(gate);
+        drop(kept);
+    }
+
+    /// The next event, inside the gate: one that was kept, or one that is read now.
+    fn take(&self, gate: &mut Gate) -> Result<Option<Taken>> {
+        if let Some(kept) = gate.take_kept() {
+            if !gate.has_kept() {
+                self.show_kept(gate);
+            }
+            return Ok(Some(Taken::Kept(kept)));
+        }
+        Ok(self.read(gate)?.map(Taken::Read))
+    }
+
+    /// Reads all that is queued, inside the gate, and keeps it for the readers.
+    ///
+    /// For calls that free what a queued event points to.
+    pub(super) fn read_ahead(&self, gate: &mut Gate, aside: &mut Aside) -> Result<()> {
+        let result = loop {
+            match self.read(gate) {
+                Ok(None) => break Ok(()),
+                Ok(Some(Read::Stale)) => {}
+                Ok(Some(Read::Orphan(child))) => aside.orphans.push(child),
+                Ok(Some(Read::Event(event, handle))) => {
+                    gate.keep(event, &handle);
+                    aside.handles.push(handle);
+                }
+                Err(error) => break Err(error),
+            }
+        };
+        self.show_kept(gate);
+        result
+    }
+
+    /// Makes the watched descriptor readable while events are kept, which the channel's own does not show.
+    pub(super) fn show_kept(&self, gate: &Gate) {
+        let mut interest = epoll::EventFlags::IN;
+        // The waker can always be written to: so to ask for that is to be woken.
+        interest.set(epoll::EventFlags::OUT, gate.has_kept());
+        // It fails for a descriptor that is not watched, and this one is.
+        let _ = epoll::modify(
+            &self.inner.watch,
+            &self.inner.waker,
+            epoll::EventData::new_u64(0),
+            interest,
+        );
     }
 
     /// Reads one event, inside the gate.
@@ -280,8 +338,9 @@ impl EventChannel {
         let read = match gate.find(token) {
             None => Read::Stale,
             Some(handle) => {
+                let group = EventKind::group_number(event).and_then(|n| handle.groups().find(n));
                 // SAFETY: just read, and not acknowledged.
-                let kind = unsafe { EventKind::copy_of(event, errno, handle.is_datagram()) };
+                let kind = unsafe { EventKind::copy_of(event, errno, handle.is_datagram(), group) };
                 // SAFETY: the id is alive, as above, and the gate is held.
                 let has_device = unsafe { !(*event.id).verbs.is_null() };
                 let kind = kind.or_no_device(has_device);
@@ -334,17 +393,11 @@ impl EventChannel {
     }
 }
 
-impl Gate {
-    fn find(&self, token: Token) -> Option<Arc<Handle>> {
-        self.handles.get(&token)?.upgrade()
-    }
-
-    pub(super) fn insert(&mut self, handle: &Arc<Handle>) {
-        self.handles.insert(handle.token(), Arc::downgrade(handle));
-    }
-
-    pub(super) fn remove(&mut self, token: Token) {
-        self.handles.remove(&token);
+impl Drop for Aside {
+    fn drop(&mut self) {
+        for child in self.orphans.drain(..) {
+            reject_orphan(child);
+        }
     }
 }
 

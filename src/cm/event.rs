@@ -1,9 +1,11 @@
 #![expect(unsafe_code, reason = "reads the union in an rdma_cm_event")]
 
 use std::fmt;
+use std::net::IpAddr;
 
 use rdma_sys::{rdma_cm_event, rdma_cm_event_type, rdma_conn_param};
 
+use super::event_status::EventStatus;
 use super::handle::Token;
 use super::lookup::{Destination, LookupFailure, LookupRequest};
 use super::param::Negotiated;
@@ -12,7 +14,6 @@ use super::request::ConnRequest;
 use super::unacked::private_data;
 use crate::error::{Cause, Error, ErrorKind};
 use crate::status::{RejectReason, Rejection};
-use crate::verbs::AddressVector;
 
 /// Something that happened to an id (`rdma_cm_event`).
 ///
@@ -81,19 +82,22 @@ pub enum EventKind {
     /// The queue pair's number may be used again.
     #[doc(alias = "RDMA_CM_EVENT_TIMEWAIT_EXIT")]
     TimewaitExit,
-    /// A datagram id is in a multicast group: where to send to all of it.
+    /// A datagram id is in a [multicast group](super::Membership).
     #[doc(alias = "RDMA_CM_EVENT_MULTICAST_JOIN")]
     MulticastJoined {
-        /// The way to the group.
-        address: AddressVector,
-        /// The number that stands for every member's queue pair.
-        qp_num: u32,
-        /// The group's key.
-        qkey: u32,
+        /// The group, as it was given to the join.
+        group: IpAddr,
+        /// Where to send to all of it: its GID and LID, the number that stands for every member's queue pair, and its key.
+        destination: Destination,
     },
-    /// A multicast group could not be joined, or is no more.
+    /// A multicast group could not be joined, or is no more. The membership is still to be left.
     #[doc(alias = "RDMA_CM_EVENT_MULTICAST_ERROR")]
-    MulticastError(EventStatus),
+    MulticastError {
+        /// The group, as it was given to the join.
+        group: IpAddr,
+        /// Why.
+        status: EventStatus,
+    },
     /// A name is resolved by the kernel's service (rdma-core 60).
     #[doc(alias = "RDMA_CM_EVENT_ADDRINFO_RESOLVED")]
     AddrinfoResolved,
@@ -131,14 +135,6 @@ pub struct Answer {
     private_data: Box<[u8]>,
 }
 
-/// The status of an event that reports a failure.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct EventStatus {
-    raw: i32,
-    /// The errno behind a status of -1, which is librdmacm's own way to report a failed call.
-    library_errno: i32,
-}
-
 impl Event {
     /// The event's failure as an error of the step that it ends; `None` for an event that is no failure.
     #[must_use]
@@ -146,7 +142,7 @@ impl Event {
         self.failure_of(match self.kind {
             EventKind::AddrError(_) => "rdma_resolve_addr",
             EventKind::RouteError(_) => "rdma_resolve_route",
-            EventKind::MulticastError(_) => "rdma_join_multicast",
+            EventKind::MulticastError { .. } => "rdma_join_multicast_ex",
             EventKind::AddrinfoError(_) => "rdma_resolve_addrinfo",
             EventKind::Disconnected(_) | EventKind::DeviceRemoval => "rdma_get_cm_event",
             _ => "rdma_connect",
@@ -160,7 +156,7 @@ impl Event {
             | EventKind::RouteError(status)
             | EventKind::ConnectError(status)
             | EventKind::Unreachable(status)
-            | EventKind::MulticastError(status)
+            | EventKind::MulticastError { status, .. }
             | EventKind::AddrinfoError(status) => status.to_error(op),
             EventKind::Rejected(rejection) => Error::new(op, Cause::Rejected(rejection.clone())),
             EventKind::LookupFailed(failure) => Error::lookup(op, failure.status()),
@@ -179,40 +175,40 @@ impl Event {
 
 impl EventKind {
     /// Copies an event that is no request. `errno` is what `rdma_get_cm_event` left; `datagram` is whether its id is a
-    /// datagram id.
+    /// datagram id; `group` is the multicast group that the event is of.
     ///
     /// # Safety
     ///
     /// `event` came from `rdma_get_cm_event` and is not acknowledged.
-    pub(super) unsafe fn copy_of(event: &rdma_cm_event, errno: i32, datagram: bool) -> Self {
-        let status = EventStatus {
-            raw: event.status,
-            library_errno: errno,
-        };
+    pub(super) unsafe fn copy_of(
+        event: &rdma_cm_event,
+        errno: i32,
+        datagram: bool,
+        group: Option<IpAddr>,
+    ) -> Self {
+        let status = EventStatus::new(event.status, errno);
         if datagram {
             // SAFETY: for a datagram id the library fills `ud` or leaves the union zeroed. Of the numbers of rdma-core 60 and
             // later, which use `arg` instead, nothing of it is looked at below, and of those of multicast, which use
             // `private_data` for something else, no pointer.
             let ud = unsafe { &event.param.ud };
-            match event.event {
-                rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED => {
+            match (event.event, group) {
+                (rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED, _) => {
                     // SAFETY: `ud` was filled for this event, and the event is not acknowledged.
                     return Self::LookedUp(unsafe { Destination::copy_of(ud) });
                 }
-                rdma_cm_event_type::RDMA_CM_EVENT_UNREACHABLE => {
+                (rdma_cm_event_type::RDMA_CM_EVENT_UNREACHABLE, _) => {
                     // SAFETY: as above.
                     return Self::LookupFailed(unsafe { LookupFailure::copy_of(event.status, ud) });
                 }
-                // Its `private_data` is a number that was given with the join, and no pointer to data.
-                rdma_cm_event_type::RDMA_CM_EVENT_MULTICAST_JOIN => {
+                (rdma_cm_event_type::RDMA_CM_EVENT_MULTICAST_JOIN, Some(group)) => {
                     return Self::MulticastJoined {
-                        address: AddressVector::from_raw(ud.ah_attr),
-                        qp_num: ud.qp_num,
-                        qkey: ud.qkey,
+                        group,
+                        destination: Destination::of_group(ud),
                     };
                 }
-                rdma_cm_event_type::RDMA_CM_EVENT_MULTICAST_ERROR => {
-                    return Self::MulticastError(status);
+                (rdma_cm_event_type::RDMA_CM_EVENT_MULTICAST_ERROR, Some(group)) => {
+                    return Self::MulticastError { group, status };
                 }
                 _ => {}
             }
@@ -256,14 +252,37 @@ impl EventKind {
         }
     }
 
+    /// The number that a multicast group was joined with: the `private_data` of its events, which is no pointer to data.
+    pub(super) fn group_number(event: &rdma_cm_event) -> Option<Token> {
+        matches!(
+            event.event,
+            rdma_cm_event_type::RDMA_CM_EVENT_MULTICAST_JOIN
+                | rdma_cm_event_type::RDMA_CM_EVENT_MULTICAST_ERROR
+        )
+        .then(|| {
+            // SAFETY: for the events of multicast the library fills `ud`.
+            let ud = unsafe { &event.param.ud };
+            Token::from_context(ud.private_data)
+        })
+    }
+
+    /// The multicast group that the event is of.
+    pub(super) fn group(&self) -> Option<IpAddr> {
+        match self {
+            Self::MulticastJoined { group, .. } | Self::MulticastError { group, .. } => {
+                Some(*group)
+            }
+            _ => None,
+        }
+    }
+
     /// Libraries before rdma-core 56 report an address as resolved when the device behind it has vanished, and then follow a
     /// null pointer; later ones report this.
     pub(super) fn or_no_device(self, has_device: bool) -> Self {
         match self {
-            Self::AddrResolved if !has_device => Self::AddrError(EventStatus {
-                raw: -1,
-                library_errno: libc::ENODEV,
-            }),
+            Self::AddrResolved if !has_device => {
+                Self::AddrError(EventStatus::new(-1, libc::ENODEV))
+            }
             other => other,
         }
     }
@@ -288,7 +307,7 @@ impl EventKind {
             | Self::AddrChange
             | Self::TimewaitExit
             | Self::MulticastJoined { .. }
-            | Self::MulticastError(_)
+            | Self::MulticastError { .. }
             | Self::AddrinfoResolved
             | Self::AddrinfoError(_)
             | Self::User { .. }
@@ -350,67 +369,9 @@ unsafe fn private_data_of(conn: &rdma_conn_param) -> Box<[u8]> {
     unsafe { private_data(conn.private_data, conn.private_data_len) }.into()
 }
 
-impl fmt::Debug for EventStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut debug = f.debug_struct("EventStatus");
-        debug.field("raw", &self.raw);
-        if let Some(errno) = self.errno() {
-            debug.field("errno", &errno);
-        }
-        debug.finish()
-    }
-}
-
-impl EventStatus {
-    /// The status as it came: 0, a negative errno, or -1 for a failure inside the library.
-    #[must_use]
-    pub fn as_raw(self) -> i32 {
-        self.raw
-    }
-
-    /// The errno that the status stands for, if it stands for one.
-    #[must_use]
-    pub fn errno(self) -> Option<i32> {
-        match self.raw {
-            // -1 would be EPERM; the library means "see errno".
-            -1 => Some(self.library_errno),
-            raw if raw < 0 => raw.checked_neg(),
-            _ => None,
-        }
-    }
-
-    fn to_error(self, op: &'static str) -> Error {
-        match self.errno() {
-            Some(errno) => Error::os(op, errno),
-            None => Error::plain(
-                op,
-                ErrorKind::Other,
-                "the connection manager gave no reason",
-            ),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn minus_one_is_the_librarys_errno_and_never_eperm() {
-        let status = |raw| EventStatus {
-            raw,
-            library_errno: libc::EINVAL,
-        };
-        assert_eq!(status(-1).errno(), Some(libc::EINVAL));
-        assert_eq!(status(-110).errno(), Some(libc::ETIMEDOUT));
-        assert_eq!(status(0).errno(), None);
-        assert_eq!(status(8).errno(), None);
-        assert_eq!(status(i32::MIN).errno(), None);
-        assert_eq!(
-            status(-19).to_error("rdma_resolve_addr").kind(),
-            ErrorKind::NoDevice
-        );
-    }
 
     /// An event as the library hands it out, with its union zeroed.
     fn event(code: u32, status: i32) -> rdma_cm_event {
@@ -436,7 +397,7 @@ mod tests {
     fn an_event_without_a_name_keeps_its_number() {
         for code in [20, 42, 1000] {
             // SAFETY: a zeroed union reads as parameters without data.
-            let kind = unsafe { EventKind::copy_of(&event(code, -5), 0, false) };
+            let kind = unsafe { EventKind::copy_of(&event(code, -5), 0, false, None) };
             assert!(
                 matches!(kind, EventKind::Other { code: c, status: -5 } if c == code),
                 "{kind:?}"
@@ -449,9 +410,10 @@ mod tests {
         for code in
             (0..20).filter(|&code| code != rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST.0)
         {
-            let datagram = matches!(code, 12 | 13);
+            let group = matches!(code, 12 | 13).then_some(IpAddr::from([224, 0, 0, 1]));
             // SAFETY: a zeroed union reads as parameters without data.
-            let kind = unsafe { EventKind::copy_of(&event(code, 0), 0, datagram) };
+            let kind = unsafe { EventKind::copy_of(&event(code, 0), 0, group.is_some(), group) };
+            assert_eq!(kind.group(), group);
             assert!(!matches!(kind, EventKind::Other { .. }), "{code}: {kind:?}");
         }
     }
@@ -460,7 +422,7 @@ mod tests {
     fn an_event_without_private_data_has_an_empty_slice() {
         let rejected = rdma_cm_event_type::RDMA_CM_EVENT_REJECTED.0;
         // SAFETY: a zeroed union reads as parameters without data.
-        let kind = unsafe { EventKind::copy_of(&event(rejected, 8), 0, false) };
+        let kind = unsafe { EventKind::copy_of(&event(rejected, 8), 0, false, None) };
         let EventKind::Rejected(rejection) = kind else {
             panic!("not a rejection");
         };

@@ -11,6 +11,7 @@ use rdma_sys::{ibv_context, ibv_qp, ibv_qp_attr, rdma_cm_id};
 use super::addr;
 use super::channel::EventChannel;
 use super::event::EventKind;
+use super::group::Groups;
 use super::listen::{Ending, Requests};
 use super::param::Negotiated;
 use super::phase::{Phase, PhaseCell};
@@ -40,7 +41,12 @@ impl Token {
     /// `id` is alive.
     pub(super) unsafe fn of(id: *const rdma_cm_id) -> Self {
         // SAFETY: the caller says that the id is alive. Its context is written once, before events of it are read.
-        Self(unsafe { (*id).context }.addr())
+        Self::from_context(unsafe { (*id).context })
+    }
+
+    /// The number that was given as a context.
+    pub(super) fn from_context(context: *const libc::c_void) -> Self {
+        Self(context.addr())
     }
 }
 
@@ -89,6 +95,8 @@ pub(super) struct Handle {
     phase: PhaseCell,
     view: Mutex<View>,
     requests: Requests,
+    /// The multicast groups that the id is in.
+    groups: Groups,
     /// What the id's queue pair is told about its connection.
     standing: Arc<Standing>,
 }
@@ -148,6 +156,7 @@ impl Handle {
             phase: PhaseCell::new(phase),
             view: Mutex::new(View::default()),
             requests: Requests::default(),
+            groups: Groups::default(),
             standing: Arc::default(),
         }
     }
@@ -182,6 +191,10 @@ impl Handle {
 
     pub(super) fn requests(&self) -> &Requests {
         &self.requests
+    }
+
+    pub(super) fn groups(&self) -> &Groups {
+        &self.groups
     }
 
     /// The id's own lock. Order: this, then a gate. A reader takes it only outside the gate.

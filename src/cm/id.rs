@@ -194,8 +194,14 @@ impl CmId {
         let returned = unsafe { rdma_sys::rdma_migrate_id(self.as_raw(), channel.raw()) };
         let result = errno_of_rdma(returned);
         if result.is_ok() {
-            old.remove(self.token());
+            // What was kept for the readers of the old channel is for those of the new one.
+            let kept = old.remove(self.token());
             new.insert(&self.handle);
+            if !kept.is_empty() {
+                new.append(kept);
+                control.channel.show_kept(&old);
+                channel.show_kept(&new);
+            }
         }
         drop((old, new));
         result.map_err(|errno| self.error_here(OP, errno))?;

@@ -31,7 +31,7 @@ pub struct LookupRequest {
     pending: Pending,
 }
 
-/// Where to send datagrams: the answer to a look-up.
+/// Where to send datagrams: the answer to a look-up, or a multicast group.
 #[derive(Clone)]
 pub struct Destination {
     address: AddressVector,
@@ -194,25 +194,35 @@ impl Destination {
         }
     }
 
+    /// A multicast group: its `private_data` is no pointer to data.
+    pub(super) fn of_group(ud: &rdma_ud_param) -> Self {
+        Self {
+            address: AddressVector::from_raw(ud.ah_attr),
+            qp_num: ud.qp_num,
+            qkey: ud.qkey,
+            private_data: Box::default(),
+        }
+    }
+
     /// The way there.
     #[must_use]
     pub fn address(&self) -> AddressVector {
         self.address
     }
 
-    /// The number of the queue pair there.
+    /// The number of the queue pair there; of a group, the number that stands for all of its members'.
     #[must_use]
     pub fn qp_num(&self) -> u32 {
         self.qp_num
     }
 
-    /// Its key: [`UDP_QKEY`].
+    /// Its key: [`UDP_QKEY`]; a group over InfiniBand may have another.
     #[must_use]
     pub fn qkey(&self) -> u32 {
         self.qkey
     }
 
-    /// What the peer sent with its answer: always 136 bytes, padded with zeros.
+    /// What the peer sent with its answer: always 136 bytes, padded with zeros; of a group, none.
     #[must_use]
     pub fn private_data(&self) -> &[u8] {
         &self.private_data

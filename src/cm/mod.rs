@@ -4,7 +4,7 @@
 //!
 //! **Two locks** keep the library from crashing. The channel's *gate* ([`channel`]) is held while an event is read, mapped to
 //! its handle, copied and acknowledged, and around whatever frees or replaces what the library touches meanwhile: the end of a
-//! queue pair, `rdma_resolve_addr`, `rdma_migrate_id` (both channels' gates, in the order of their addresses). The id's own
+//! queue pair, `rdma_resolve_addr`, `rdma_leave_multicast`, `rdma_migrate_id` (both channels' gates, in the order of their addresses). The id's own
 //! *lock* ([`handle`]) spans the check of its phase and the call, for every call that reads `id->qp`. The order is: id, then
 //! gate. A reader takes an id's lock only outside the gate. Inside it runs no code of the program's, and drops no handle: the
 //! last one would take the gate again. Calls that may wait (`rdma_connect` over iWARP, `rdma_destroy_id`) are made without it.
@@ -20,6 +20,10 @@
 //! **What is shared.** A handle is held by its [`CmId`], by its queue pair's owner ([`qp`], [`external`]) and for a moment by the
 //! reader of its event. So the order queue pair, id, channel holds whatever is dropped first.
 //!
+//! **Multicast.** A queued event points to the library's group, which leaving frees. So what is queued is read first and kept
+//! in the gate for the readers ([`gate`]), and a group of a removed device is not left: the kernel would refuse, and the
+//! library free it all the same.
+//!
 //! **Devices.** librdmacm keeps a device open while an id is bound to it. A `Context` holds such an id of its own ([`anchor`]).
 
 mod addr;
@@ -28,12 +32,16 @@ mod channel;
 mod connect;
 mod ece;
 mod event;
+mod event_status;
 mod external;
 mod framing;
+mod gate;
+mod group;
 mod handle;
 mod id;
 mod listen;
 mod lookup;
+mod multicast;
 mod option;
 mod param;
 mod pending;
@@ -44,11 +52,13 @@ mod unacked;
 
 pub use self::channel::EventChannel;
 pub use self::ece::Ece;
-pub use self::event::{Answer, Event, EventKind, EventStatus};
+pub use self::event::{Answer, Event, EventKind};
+pub use self::event_status::EventStatus;
 pub use self::framing::{frame, unframe};
 pub use self::handle::Token;
 pub use self::id::CmId;
 pub use self::lookup::{Destination, LookupFailure, LookupRequest, UDP_QKEY};
+pub use self::multicast::{JoinState, Membership};
 pub use self::option::Notice;
 pub use self::param::{ConnParam, ConnectParam, Negotiated, RetryCount, RnrRetry};
 pub use self::pending::NotAccepted;

@@ -6,6 +6,7 @@ pub(crate) mod cm;
 pub(crate) mod iwarp;
 pub(crate) mod load;
 pub(crate) mod raw;
+pub(crate) mod removal;
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
