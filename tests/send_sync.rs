@@ -15,6 +15,7 @@ macro_rules! send_and_sync {
 // Owned values: what they hold belongs to them alone. Plain data. Posting halves: `&self` reads numbers only.
 send_and_sync!(
     Access,
+    AddressHandle,
     AddressVector,
     AtomicCapability,
     DeviceFlags,

@@ -18,6 +18,7 @@
 //! **Who ends a queue pair.** Its maker: [`QpOwner`] takes the locks that the end needs, which the connection manager knows.
 
 mod address;
+mod ah;
 mod attached;
 mod comp_channel;
 mod completion;
@@ -50,6 +51,7 @@ mod standing;
 mod touch;
 
 pub use self::address::AddressVector;
+pub use self::ah::AddressHandle;
 pub use self::completion::{Completion, Foreign, Op, Received, Sent};
 pub use self::context::Context;
 pub(crate) use self::context::WeakContext;
