@@ -99,11 +99,12 @@ pub use self::error::{Error, ErrorKind, Result};
 pub use self::net::{Connection, Connector, Incoming, Listener, Options, Request};
 pub use self::status::{LookupStatus, RejectReason, Rejection, Status};
 pub use self::verbs::{
-    Access, AddressHandle, AddressVector, AtomicCapability, Buf, Completion, CompletionQueue,
-    Context, CqHandle, DeviceFlags, DeviceLimits, Exposed, ExposedDmaBuf, Foreign, Gid, GidEntry,
-    GidType, HandedBack, HugePage, LinkLayer, MappedMemory, MemoryOwner, Mtu, OnDemandOperations,
-    OnDemandPaging, Op, Pool, Port, PortFlags, PortState, ProtectionDomain, QueuePair,
-    QueuePairInit, ReceiveQueue, Received, Refused, Registration, RemoteMemory, SendQueue, Sent,
+    Access, AddressHandle, AddressVector, AsyncEvent, AsyncEventType, AsyncEvents, AsyncSource,
+    AtomicCapability, Buf, Completion, CompletionQueue, Context, CqHandle, DeviceFlags,
+    DeviceLimits, Exposed, ExposedDmaBuf, Foreign, Gid, GidEntry, GidType, HandedBack, HugePage,
+    LinkLayer, MappedMemory, MemoryOwner, Mtu, OnDemandOperations, OnDemandPaging, Op, Pool, Port,
+    PortFlags, PortState, ProtectionDomain, QueuePair, QueuePairInit, QueueToken, ReceiveQueue,
+    Received, Refused, Registration, RemoteMemory, SendQueue, Sent,
 };
 
 /// The version of rdma-core that the crate was built with, such as `44.0`; empty where it is not known.

@@ -1,9 +1,9 @@
 //! Waiting for file descriptors with a deadline.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
@@ -33,6 +33,47 @@ pub(crate) fn wait_readable<const N: usize>(
             Err(Errno::INTR) => {}
             Err(errno) => return Err(Error::os("poll", errno.raw_os_error())),
         }
+    }
+}
+
+/// A descriptor that is readable when another one is, or a waker. The other one is a library's and is not given out: whoever
+/// reads from it, or makes it blocking, steals events or stops their reader.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    epoll: OwnedFd,
+    /// An eventfd that counts the wakes that nobody has taken yet.
+    waker: OwnedFd,
+}
+
+impl Watch {
+    /// Watches `fd`, which stays open for at least as long.
+    pub(crate) fn new(fd: BorrowedFd<'_>) -> Result<Self> {
+        let os_error = |op| move |errno: Errno| Error::os(op, errno.raw_os_error());
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE;
+        let waker = eventfd(0, flags).map_err(os_error("eventfd"))?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os_error("epoll_create"))?;
+        for fd in [fd, waker.as_fd()] {
+            let data = epoll::EventData::new_u64(0);
+            epoll::add(&epoll, fd, data, epoll::EventFlags::IN).map_err(os_error("epoll_ctl"))?;
+        }
+        Ok(Self { epoll, waker })
+    }
+
+    /// Wakes one who waits, or the next one who will.
+    pub(crate) fn wake(&self) {
+        // It fails when 2^64 wakes are pending: then nobody is left asleep.
+        let _ = rustix::io::write(&self.waker, &1_u64.to_ne_bytes());
+    }
+
+    /// Takes one wake, if one is pending.
+    pub(crate) fn take_wake(&self) -> bool {
+        rustix::io::read(&self.waker, &mut [0; 8]).is_ok()
+    }
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
     }
 }
 
@@ -71,6 +112,21 @@ mod tests {
         loud_end.write_all(b"x").unwrap();
         let ready = wait_readable([loud.as_fd()], Some(Instant::now())).unwrap();
         assert_eq!(ready, [true]);
+    }
+
+    #[test]
+    fn a_watch_is_readable_for_its_descriptor_and_for_each_wake() {
+        let (watched, mut end) = UnixStream::pair().unwrap();
+        let watch = Watch::new(watched.as_fd()).unwrap();
+        let ready = || wait_readable([watch.as_fd()], Some(Instant::now())).unwrap()[0];
+        assert!(!ready() && !watch.take_wake());
+        watch.wake();
+        watch.wake();
+        assert!(ready() && watch.take_wake());
+        assert!(ready() && watch.take_wake());
+        assert!(!ready() && !watch.take_wake());
+        end.write_all(b"x").unwrap();
+        assert!(ready() && !watch.take_wake());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::id::CmId;
 use super::param::Negotiated;
 use super::phase::Phase;
 use super::qp;
-use crate::error::{Error, Result, errno_of_rdma, errno_of_verbs, pointer_of};
+use crate::error::{Error, Result, errno_of_rdma, errno_of_verbs};
 use crate::verbs::{self, Context, ProtectionDomain, QpOwner, QueuePair, QueuePairInit, Standing};
 
 const CREATE: &str = "ibv_create_qp";
@@ -51,17 +51,19 @@ impl CmId {
         let mut control = handle.lock();
         qp::check_free(CREATE, self, &control)?;
         let create = |attr: &mut ibv_qp_init_attr| {
-            // SAFETY: `ibv_create_qp` wants a domain and attributes with queues of its device: `new_on` has checked them.
-            let made = unsafe { rdma_sys::ibv_create_qp(pd.as_raw(), attr) };
-            let qp = pointer_of(made).map_err(|errno| Error::os(CREATE, errno))?;
+            // SAFETY: `new_on` has checked that the attributes have queues of the domain's device.
+            let qp = unsafe { verbs::create_qp(CREATE, pd, attr) }?;
             self.step(pd.context(), qp, ibv_qp_state::IBV_QPS_INIT, None)
                 .inspect_err(|_| {
                     // SAFETY: the queue pair was just made, and is known to nobody else. If this fails too, it is leaked.
-                    let _ = unsafe { rdma_sys::ibv_destroy_qp(qp.as_ptr()) };
+                    let _ = unsafe { verbs::destroy_qp(pd.context(), qp) };
                 })?;
             Ok(qp)
         };
-        let owner = Box::new(ExternalOwner(Arc::clone(handle)));
+        let owner = Box::new(ExternalOwner {
+            handle: Arc::clone(handle),
+            context: pd.context().clone(),
+        });
         // SAFETY: `create` makes the queue pair in `pd` with the attributes that it is given, and only its owner destroys it.
         let made = unsafe { verbs::new_on(CREATE, pd, init, owner, create) }?;
         control.external = NonNull::new(made.as_raw()).map(RawQp);
@@ -164,25 +166,28 @@ impl CmId {
 
 /// The end of an external queue pair. librdmacm does not know it, so no gate is needed; calls that move its states hold the
 /// id's lock.
-struct ExternalOwner(Arc<Handle>);
+struct ExternalOwner {
+    handle: Arc<Handle>,
+    context: Context,
+}
 
 impl QpOwner for ExternalOwner {
     fn standing(&self) -> Arc<Standing> {
-        Arc::clone(self.0.standing())
+        Arc::clone(self.handle.standing())
     }
 
     fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
-        let control = self.0.lock();
+        let control = self.handle.lock();
         let returned = modify(qp, attr, mask);
         drop(control);
         returned
     }
 
     fn destroy(&self, qp: NonNull<ibv_qp>) -> i32 {
-        let mut control = self.0.lock();
+        let mut control = self.handle.lock();
         // SAFETY: `ibv_destroy_qp` wants a queue pair that nobody uses: those who move its states hold the id's lock, and
         // posts go through halves that are gone.
-        let returned = unsafe { rdma_sys::ibv_destroy_qp(qp.as_ptr()) };
+        let returned = unsafe { verbs::destroy_qp(&self.context, qp) };
         // Alive or half torn down after a failure: it is not touched again.
         control.external = None;
         returned

@@ -9,7 +9,7 @@ use super::handle::{Control, Handle, RawQp, modify};
 use super::id::CmId;
 use super::phase::Phase;
 use crate::error::{Cause, Error, ErrorKind, Result, errno_of_rdma, pointer_of};
-use crate::verbs::{self, ProtectionDomain, QpOwner, QueuePair, QueuePairInit, Standing};
+use crate::verbs::{self, Context, ProtectionDomain, QpOwner, QueuePair, QueuePairInit, Standing};
 
 const OP: &str = "rdma_create_qp";
 
@@ -23,12 +23,18 @@ pub(super) fn create(
     check_domain(OP, &id, pd)?;
     let control = handle.lock();
     check_free(OP, &id, &control)?;
-    let owner = Box::new(IdOwner(Arc::clone(handle)));
+    let owner = Box::new(IdOwner {
+        handle: Arc::clone(handle),
+        context: pd.context().clone(),
+    });
     let create = |attr: &mut ibv_qp_init_attr| {
+        let making = pd.context().objects_change();
         // SAFETY: `rdma_create_qp` wants an id with a device and without a queue pair, and a domain and queues of that
         // device: all checked above or in `new_on`. It writes `id->qp`, which the lock protects.
         let returned = unsafe { rdma_sys::rdma_create_qp(handle.raw(), pd.as_raw(), attr) };
-        errno_of_rdma(returned).map_err(|errno| {
+        let result = errno_of_rdma(returned);
+        drop(making);
+        result.map_err(|errno| {
             if errno == libc::EINVAL && peer_gone(handle) {
                 Error::os_as(OP, errno, ErrorKind::PeerGone).at(id.local_addr(), id.peer_addr())
             } else {
@@ -106,15 +112,18 @@ pub(super) fn number(RawQp(qp): RawQp) -> u32 {
 
 /// The end of a queue pair on an id: it takes the id's lock and the gate, since the library uses the queue pair in calls and
 /// while it reads events.
-struct IdOwner(Arc<Handle>);
+struct IdOwner {
+    handle: Arc<Handle>,
+    context: Context,
+}
 
 impl QpOwner for IdOwner {
     fn standing(&self) -> Arc<Standing> {
-        Arc::clone(self.0.standing())
+        Arc::clone(self.handle.standing())
     }
 
     fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
-        let control = self.0.lock();
+        let control = self.handle.lock();
         let gate = control.channel.gate();
         let returned = modify(qp, attr, mask);
         drop(gate);
@@ -122,14 +131,14 @@ impl QpOwner for IdOwner {
     }
 
     fn destroy(&self, qp: NonNull<ibv_qp>) -> i32 {
-        let control = self.0.lock();
+        let control = self.handle.lock();
         let gate = control.channel.gate();
         // SAFETY: `ibv_destroy_qp` wants a queue pair that nobody uses: calls that read `id->qp` hold the id's lock, the
         // reader of events holds the gate, and posts go through halves that are gone. `rdma_destroy_qp` would hide the result.
-        let returned = unsafe { rdma_sys::ibv_destroy_qp(qp.as_ptr()) };
+        let returned = unsafe { verbs::destroy_qp(&self.context, qp) };
         // Also after a failure, when some providers have torn it down already: it is not touched again.
         // SAFETY: the id is alive, since this owner holds the handle; both locks are held.
-        unsafe { (*self.0.raw()).qp = std::ptr::null_mut() };
+        unsafe { (*self.handle.raw()).qp = std::ptr::null_mut() };
         drop(gate);
         returned
     }

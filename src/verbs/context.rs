@@ -3,7 +3,8 @@
 use std::ffi::CStr;
 use std::fmt;
 use std::ptr::{self, NonNull};
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 use rdma_sys::{ibv_context, ibv_device_attr_ex, ibv_transport_type};
 
@@ -35,6 +36,11 @@ struct Inner {
     limits: DeviceLimits,
     name: String,
     iwarp: bool,
+    /// Held together while objects are made and destroyed, alone while an asynchronous event of one is read. The last lock to
+    /// be taken: whoever holds it takes no other.
+    objects: RwLock<()>,
+    /// Whether somebody reads the asynchronous events.
+    async_events_read: AtomicBool,
     _keeper: Box<dyn Send + Sync>,
 }
 
@@ -70,6 +76,8 @@ impl Context {
                 limits,
                 name: name.to_string_lossy().into_owned(),
                 iwarp: transport == ibv_transport_type::IBV_TRANSPORT_IWARP,
+                objects: RwLock::new(()),
+                async_events_read: AtomicBool::new(false),
                 _keeper: keeper,
             }),
         })
@@ -101,6 +109,29 @@ impl Context {
     /// Whether a port of the device is an InfiniBand port, and not an Ethernet one (RoCE, iWARP).
     pub(crate) fn is_infiniband_port(&self, port: u8) -> Result<bool> {
         Ok(self.port(port)?.link_layer() == LinkLayer::InfiniBand)
+    }
+
+    /// To be held around the making and the destruction of whatever asynchronous events may be of: queue pairs, completion
+    /// queues, shared receive queues. No other lock is taken meanwhile, and this one not again.
+    pub(crate) fn objects_change(&self) -> RwLockReadGuard<'_, ()> {
+        let objects = self.inner.objects.read();
+        objects.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// To be held while an asynchronous event is read, copied and acknowledged.
+    pub(super) fn events_read(&self) -> RwLockWriteGuard<'_, ()> {
+        let objects = self.inner.objects.write();
+        objects.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the right to read the asynchronous events; false when somebody has it.
+    pub(super) fn claim_async_events(&self) -> bool {
+        !self.inner.async_events_read.swap(true, Ordering::Acquire)
+    }
+
+    /// Gives that right back.
+    pub(super) fn give_up_async_events(&self) {
+        self.inner.async_events_read.store(false, Ordering::Release);
     }
 
     /// The raw device. It belongs to librdmacm: it must not be closed.

@@ -14,6 +14,7 @@ use super::comp_channel::CompChannel;
 use super::completion::Completion;
 use super::context::Context;
 use super::mailbox::{Mail, Mailbox};
+use super::queue_token::QueueToken;
 use super::ring::{self, Ring, Taken};
 use crate::error::{Error, ErrorKind, Result, errno_of_verbs, pointer_of};
 use crate::os;
@@ -52,6 +53,7 @@ pub struct CqHandle {
 /// `raw` is a queue of `context`, made with the channel of `events`, that nobody else destroys.
 struct Inner {
     raw: NonNull<ibv_cq>,
+    token: QueueToken,
     mailbox: Mailbox,
     events: Option<Events>,
     context: Context,
@@ -143,16 +145,27 @@ impl CompletionQueue {
         let raw_channel = events
             .as_ref()
             .map_or(ptr::null_mut(), |events| events.channel.as_raw());
-        // SAFETY: `ibv_create_cq` wants an open device and a channel of it or none; both are kept by the `Inner` below.
+        let token = QueueToken::new();
+        let making = context.objects_change();
+        // SAFETY: `ibv_create_cq` wants an open device and a channel of it or none; both are kept by the `Inner` below. The
+        // context is a number.
         let raw = unsafe {
-            rdma_sys::ibv_create_cq(context.as_raw(), entries, ptr::null_mut(), raw_channel, 0)
+            rdma_sys::ibv_create_cq(
+                context.as_raw(),
+                entries,
+                token.to_context(),
+                raw_channel,
+                0,
+            )
         };
         let raw = pointer_of(raw).map_err(|errno| Error::os(OP, errno))?;
+        drop(making);
         // SAFETY: the queue just made is readable; `cqe` is what was granted.
         let granted = unsafe { (*raw.as_ptr()).cqe };
         // INVARIANT: just made on `context` with the channel of `events`, and known to nobody else.
         let inner = Inner {
             raw,
+            token,
             mailbox: Mailbox::new(u32::try_from(granted).unwrap_or(cqe), bell),
             events,
             context: context.clone(),
@@ -379,6 +392,12 @@ impl CqHandle {
         self.inner.mailbox.capacity()
     }
 
+    /// The number by which [asynchronous events](crate::AsyncEvents) name the queue.
+    #[must_use]
+    pub fn token(&self) -> QueueToken {
+        self.inner.token
+    }
+
     /// The raw queue, valid while this handle is.
     #[must_use]
     pub fn as_raw(&self) -> *mut ibv_cq {
@@ -401,9 +420,11 @@ impl fmt::Debug for CqHandle {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        let ending = self.context.objects_change();
         // SAFETY: `ibv_destroy_cq` wants a queue that no queue pair uses, and waits for events that are not acknowledged: each
         // queue pair holds a handle, so none is left, and `CompChannel::drain` acknowledges what it reads.
         let returned = unsafe { rdma_sys::ibv_destroy_cq(self.raw.as_ptr()) };
+        drop(ending);
         if errno_of_verbs(returned).is_err() {
             // The queue lives on, so what it needs must too.
             std::mem::forget(self.events.take());

@@ -19,6 +19,8 @@
 
 mod address;
 mod ah;
+mod async_event;
+mod async_reader;
 mod attached;
 mod comp_channel;
 mod completion;
@@ -38,7 +40,9 @@ mod pd;
 mod pool;
 mod port;
 mod qp;
+mod qp_ends;
 mod qp_inner;
+mod queue_token;
 mod recv_queue;
 mod refused;
 mod region;
@@ -52,6 +56,8 @@ mod touch;
 
 pub use self::address::AddressVector;
 pub use self::ah::AddressHandle;
+pub use self::async_event::{AsyncEvent, AsyncEventType, AsyncSource};
+pub use self::async_reader::AsyncEvents;
 pub use self::completion::{Completion, Foreign, Op, Received, Sent};
 pub use self::context::Context;
 pub(crate) use self::context::WeakContext;
@@ -70,7 +76,9 @@ pub use self::pool::{Buf, Pool};
 pub use self::port::{LinkLayer, Port, PortFlags, PortState};
 pub use self::qp::{QueuePair, QueuePairInit};
 pub(crate) use self::qp::{error_state, new_on};
+pub(crate) use self::qp_ends::{create_qp, destroy_qp};
 pub(crate) use self::qp_inner::QpOwner;
+pub use self::queue_token::QueueToken;
 pub use self::recv_queue::ReceiveQueue;
 pub use self::refused::Refused;
 pub use self::registration::{Access, Registration};

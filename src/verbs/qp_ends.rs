@@ -1,0 +1,41 @@
+#![expect(unsafe_code, reason = "makes and destroys queue pairs in C")]
+//! Making and destroying a queue pair while no asynchronous event is read: see [`AsyncEvents`](super::AsyncEvents).
+
+use std::ptr::NonNull;
+
+use rdma_sys::{ibv_qp, ibv_qp_init_attr};
+
+use super::context::Context;
+use super::pd::ProtectionDomain;
+use crate::error::{Error, Result, pointer_of};
+
+/// Calls `ibv_create_qp` for the call `op`.
+///
+/// # Safety
+///
+/// The queues in `attr` are of the domain's device.
+pub(crate) unsafe fn create_qp(
+    op: &'static str,
+    pd: &ProtectionDomain,
+    attr: &mut ibv_qp_init_attr,
+) -> Result<NonNull<ibv_qp>> {
+    let making = pd.context().objects_change();
+    // SAFETY: `ibv_create_qp` wants a domain, and attributes with queues of its device, which the caller provides.
+    let made = unsafe { rdma_sys::ibv_create_qp(pd.as_raw(), attr) };
+    let made = pointer_of(made).map_err(|errno| Error::os(op, errno));
+    drop(making);
+    made
+}
+
+/// Calls `ibv_destroy_qp` and returns what it did.
+///
+/// # Safety
+///
+/// The queue pair is alive, of the device `context`, and nobody uses it.
+pub(crate) unsafe fn destroy_qp(context: &Context, qp: NonNull<ibv_qp>) -> i32 {
+    let ending = context.objects_change();
+    // SAFETY: `ibv_destroy_qp` wants a queue pair that nobody uses, by the caller's promise.
+    let returned = unsafe { rdma_sys::ibv_destroy_qp(qp.as_ptr()) };
+    drop(ending);
+    returned
+}
