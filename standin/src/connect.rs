@@ -1,11 +1,13 @@
 #![expect(unsafe_code, reason = "exports C symbols")]
 
 use std::ffi::{c_int, c_void};
+use std::net::IpAddr;
 
 use crate::arg;
 use crate::c::{ibv_qp_state, rdma_cm_event_type, rdma_cm_id, rdma_conn_param};
 use crate::call::Errno;
 use crate::doom::doom;
+use crate::gid::gid_of;
 use crate::id::Id;
 use crate::inject;
 use crate::kernel::State;
@@ -88,7 +90,7 @@ impl World {
         let event = rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST;
         let mut queued = Queued::new(listener, event, 0);
         queued = if datagram {
-            queued.datagram(datagram_of(offer.private_data, 0))
+            queued.datagram(datagram_of(offer.private_data, 0, None))
         } else {
             queued.with(offer)
         };
@@ -128,7 +130,7 @@ impl World {
         self.id_mut(id).state = State::Ended;
         let data = padded(data, DATAGRAM_REPLY, false);
         let event = rdma_cm_event_type::RDMA_CM_EVENT_UNREACHABLE;
-        self.push(Queued::new(id, event, status).datagram(datagram_of(data, 0)));
+        self.push(Queued::new(id, event, status).datagram(datagram_of(data, 0, None)));
     }
 
     /// The kernel's part of an accept.
@@ -173,7 +175,9 @@ impl World {
         if datagram {
             self.id_mut(id).state = State::Ended;
             self.id_mut(peer).state = State::Ended;
-            let reply = datagram_of(answer.private_data, answer.qp_num);
+            let own = self.id(id).device.map(|device| &self.devices[device]);
+            let own = own.and_then(|device| device.addresses.first().copied());
+            let reply = datagram_of(answer.private_data, answer.qp_num, own);
             let event = rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED;
             self.push(Queued::new(peer, event, 0).datagram(reply));
         } else if iwarp {
@@ -246,11 +250,14 @@ impl World {
 }
 
 /// What a datagram event has, for an address handle to the one device.
-fn datagram_of(private_data: Vec<u8>, qp_num: u32) -> Datagram {
+fn datagram_of(private_data: Vec<u8>, qp_num: u32, to: Option<IpAddr>) -> Datagram {
     let mut ah_attr: crate::c::ibv_ah_attr = zeroed();
     ah_attr.is_global = 1;
     ah_attr.port_num = 1;
     ah_attr.grh.hop_limit = 64;
+    if let Some(to) = to {
+        ah_attr.grh.dgid = gid_of(to);
+    }
     Datagram {
         private_data,
         ah_attr,

@@ -9,6 +9,7 @@ use crate::c::{ibv_comp_channel, ibv_context, ibv_cq, ibv_wc};
 use crate::call;
 use crate::device::present;
 use crate::doom::doom;
+use crate::orders::{RECV, SEND};
 use crate::poison::{Obj, zeroed};
 use crate::world::{World, changed, wait, world};
 
@@ -34,21 +35,80 @@ pub(crate) struct Cq {
 /// A completion that nobody has polled yet.
 struct Reported {
     wc: ibv_wc,
-    /// A test has put it there, and no request: it takes no room.
-    extra: bool,
+    /// What comes free when it is polled. `None`: a test has put it there, and no request. It takes no room.
+    frees: Option<Slots>,
+}
+
+/// Slots of a queue of requests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Slots {
+    /// So many on one side of the queue pair with this number.
+    Of(u32, usize, u32),
+    /// One of a shared receive queue.
+    Shared(usize),
 }
 
 impl Cq {
-    /// Takes the completions of a queue pair out. What a test has put there stays.
-    pub(crate) fn remove(&mut self, qp_num: u32) {
-        self.entries
-            .retain(|entry| entry.extra || entry.wc.qp_num != qp_num);
+    /// Takes the completions of a queue pair out, and gives what comes free with them. What a test has put there stays.
+    pub(crate) fn remove(&mut self, qp_num: u32) -> Vec<Slots> {
+        let gone = |entry: &Reported| entry.frees.is_some() && entry.wc.qp_num == qp_num;
+        let freed = self.entries.iter().filter(|entry| gone(entry));
+        let freed = freed.filter_map(|entry| entry.frees).collect();
+        self.entries.retain(|entry| !gone(entry));
+        freed
+    }
+
+    /// Lets the completions of a queue pair free nothing: its slots are free already.
+    pub(crate) fn free_nothing(&mut self, qp_num: u32) {
+        for entry in &mut self.entries {
+            if let Some(Slots::Of(number, _, count)) = &mut entry.frees {
+                if *number == qp_num {
+                    *count = 0;
+                }
+            }
+        }
     }
 }
 
 impl World {
+    /// Reports a finished send.
+    pub(crate) fn report_send(&mut self, qp: usize, entry: ibv_wc) {
+        let found = self.qp_mut(qp);
+        let (cq, number) = (found.send_cq, found.number);
+        let count = 1 + std::mem::take(&mut found.silent);
+        self.report(cq, entry, Slots::Of(number, SEND, count));
+    }
+
+    /// Reports a finished receive, which was on the shared queue if the pair has one.
+    pub(crate) fn report_receive(&mut self, qp: usize, entry: ibv_wc) {
+        let found = self.qp(qp);
+        let frees = match found.srq {
+            Some(srq) => Slots::Shared(srq),
+            None => Slots::Of(found.number, RECV, 1),
+        };
+        self.report(found.recv_cq, entry, frees);
+    }
+
+    /// Gives slots back.
+    pub(crate) fn free(&mut self, slots: Slots) {
+        match slots {
+            Slots::Of(number, side, count) => {
+                let Some(qp) = self.numbers.get(&number).copied() else {
+                    return;
+                };
+                let used = &mut self.qp_mut(qp).used[side];
+                *used = used.saturating_sub(count);
+            }
+            Slots::Shared(srq) => {
+                if let Some(srq) = self.srqs.find_mut(srq) {
+                    srq.used = srq.used.saturating_sub(1);
+                }
+            }
+        }
+    }
+
     /// Reports a finished request.
-    pub(crate) fn report(&mut self, cq: usize, entry: ibv_wc) {
+    fn report(&mut self, cq: usize, entry: ibv_wc, frees: Slots) {
         let found = self.cq_mut(cq);
         if found.entries.len() - found.extra >= found.room {
             doom!(
@@ -61,7 +121,7 @@ impl World {
             cq,
             Reported {
                 wc: entry,
-                extra: false,
+                frees: Some(frees),
             },
         );
     }
@@ -69,7 +129,7 @@ impl World {
     /// Reports what no request has led to.
     pub(crate) fn invent(&mut self, cq: usize, wc: ibv_wc) {
         self.cq_mut(cq).extra += 1;
-        self.put(cq, Reported { wc, extra: true });
+        self.put(cq, Reported { wc, frees: None });
     }
 
     /// Reports the last completion again; false when there was none.
@@ -198,9 +258,14 @@ pub(crate) extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut i
         let found = world.cq_mut(cq.addr());
         let wanted = usize::try_from(num_entries).unwrap_or(0);
         let count = wanted.min(found.entries.len());
+        let mut freed = Vec::new();
         for (place, entry) in found.entries.drain(..count).enumerate() {
-            found.extra -= usize::from(entry.extra);
+            found.extra -= usize::from(entry.frees.is_none());
+            freed.extend(entry.frees);
             arg::write("the completions", wc.wrapping_add(place), entry.wc);
+        }
+        for slots in freed {
+            world.free(slots);
         }
         c_int::try_from(count).unwrap_or(0)
     })

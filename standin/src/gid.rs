@@ -2,7 +2,7 @@
 //! Ports, and their tables of addresses and keys.
 
 use std::ffi::c_int;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use crate::arg;
 use crate::c::{ibv_context, ibv_gid, ibv_gid_entry, ibv_mtu, ibv_port_attr, ibv_port_state};
@@ -16,6 +16,18 @@ pub(crate) fn gid_of(address: IpAddr) -> ibv_gid {
         IpAddr::V6(v6) => v6.octets(),
     };
     ibv_gid { raw }
+}
+
+/// The bytes of an address.
+pub(crate) fn bytes_of(gid: &ibv_gid) -> [u8; 16] {
+    // SAFETY: both members of the union are plain bytes.
+    unsafe { gid.raw }
+}
+
+/// Whether an address is a group's, also one of IPv4.
+pub(crate) fn is_multicast(gid: [u8; 16]) -> bool {
+    let ip = Ipv6Addr::from(gid);
+    ip.is_multicast() || ip.to_ipv4_mapped().is_some_and(|v4| v4.is_multicast())
 }
 
 fn entry(device: &Device, index: usize, ifindex: usize) -> Option<ibv_gid_entry> {

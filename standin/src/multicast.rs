@@ -5,10 +5,12 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use crate::arg;
-use crate::c::{ibv_gid, ibv_qp, rdma_cm_event_type, rdma_cm_id, rdma_cm_join_mc_attr_ex};
+use crate::c::{
+    ibv_gid, ibv_qp, ibv_qp_type, rdma_cm_event_type, rdma_cm_id, rdma_cm_join_mc_attr_ex,
+};
 use crate::call::Errno;
 use crate::doom::doom;
-use crate::gid;
+use crate::gid::{self, bytes_of};
 use crate::kernel::State;
 use crate::message::{Datagram, Queued, UDP_QKEY};
 use crate::poison::zeroed;
@@ -62,7 +64,8 @@ impl World {
             return Ok(());
         }
         group.attached = Some(qp);
-        self.qp_mut(qp).attached += 1;
+        let gid = bytes_of(&gid::gid_of(group.address.ip()));
+        self.qp_mut(qp).attached.push(gid);
         Ok(())
     }
 
@@ -149,7 +152,8 @@ export! { rdma:
         };
         let (number, attached, file) = (found.groups[place].number, found.groups[place].attached, found.file);
         if let Some(qp) = attached.and_then(|qp| world.qps.find_mut(qp)) {
-            qp.attached -= 1;
+            let gid = bytes_of(&gid::gid_of(group_address.ip()));
+            qp.detach(gid);
         }
         let removed = world.id(address).device.is_some_and(|device| world.devices[device].removed);
         if removed {
@@ -180,16 +184,24 @@ export! { rdma:
 
 export! { verbs:
     fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int {
-        let _ = (gid, lid);
-        world().qp_mut(qp.addr()).attached += 1;
+        let _ = lid;
+        let gid = bytes_of(&arg::read("the address", gid));
+        let mut world = world();
+        let found = world.qp_mut(qp.addr());
+        if found.kind != ibv_qp_type::IBV_QPT_UD || !gid::is_multicast(gid) {
+            return Err(libc::EINVAL);
+        }
+        found.attached.push(gid);
         Ok(())
     }
 
     fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int {
-        let _ = (gid, lid);
-        let mut world = world();
-        let found = world.qp_mut(qp.addr());
-        found.attached = found.attached.checked_sub(1).ok_or(libc::EINVAL)?;
-        Ok(())
+        let _ = lid;
+        let gid = bytes_of(&arg::read("the address", gid));
+        if world().qp_mut(qp.addr()).detach(gid) {
+            Ok(())
+        } else {
+            Err(libc::EINVAL)
+        }
     }
 }

@@ -4,12 +4,16 @@ use std::ffi::c_int;
 
 use crate::abi::Refusal;
 use crate::arg;
-use crate::c::{IBV_SEND_INLINE, ibv_qp, ibv_qp_state, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq};
+use crate::c::{
+    IBV_SEND_INLINE, ibv_qp, ibv_qp_state, ibv_qp_type, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq,
+    ibv_wr_opcode,
+};
 use crate::call::{self, Errno};
 use crate::doom::doom;
 use crate::orders::{Hold, RECV, SEND, Target};
 use crate::qp::{Qp, Receive, Send};
 use crate::world::world;
+use crate::wr;
 
 /// A list longer than this is a ring.
 const LONGEST: usize = 1 << 20;
@@ -89,7 +93,7 @@ fn check_send(qp: &Qp, ahead: usize, wr: &ibv_send_wr) -> Option<Errno> {
         _ => return Some(libc::EINVAL),
     }
     let cap = &qp.init.cap;
-    if qp.sends.len() + ahead >= cap.max_send_wr as usize {
+    if qp.used[SEND] as usize + ahead >= cap.max_send_wr as usize {
         return Some(libc::ENOMEM);
     }
     let count = u32::try_from(wr.num_sge).unwrap_or(u32::MAX);
@@ -102,6 +106,18 @@ fn check_send(qp: &Qp, ahead: usize, wr: &ibv_send_wr) -> Option<Errno> {
             .map(|sge| u64::from(sge.length))
             .sum();
         if length > cap.max_inline_data.into() {
+            return Some(libc::EINVAL);
+        }
+    }
+    let is_atomic = matches!(
+        wr.opcode,
+        ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP | ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD
+    );
+    if is_atomic {
+        let (address, ..) = wr::atomic_of(wr);
+        let first = pieces(wr.sg_list, wr.num_sge.min(1));
+        let answer = first.first().map_or(0, |sge| sge.length);
+        if address % 8 != 0 || answer < 8 {
             return Some(libc::EINVAL);
         }
     }
@@ -137,6 +153,12 @@ pub(crate) extern "C" fn post_send(
         world.tick();
         let list = listed(wr, |wr| wr.next);
         let refusal = world.refusal(Target::Qp(qp.addr()), SEND);
+        if world.qp(qp.addr()).kind == ibv_qp_type::IBV_QPT_UD {
+            for (_, request) in &list {
+                // A provider follows the pointer while it posts.
+                world.ah(wr::datagram_of(request).0.addr());
+            }
+        }
         let found = world.qp_mut(qp.addr());
         found.posts[SEND].add(list.len());
         let (taken, result) = take(&list, bad_wr, refusal, |ahead, wr| {
@@ -146,6 +168,7 @@ pub(crate) extern "C" fn post_send(
             let pieces = pieces(request.sg_list, request.num_sge);
             let inline = (request.send_flags & IBV_SEND_INLINE != 0).then(|| inline(&pieces));
             let hold = found.orders.hold(SEND);
+            found.used[SEND] += 1;
             found.sends.push_back(Send {
                 wr: *request,
                 pieces,
@@ -173,7 +196,7 @@ pub(crate) extern "C" fn post_recv(
         let found = world.qp_mut(qp.addr());
         found.posts[RECV].add(list.len());
         let none = found.state() == ibv_qp_state::IBV_QPS_RESET || found.srq.is_some();
-        let room = (found.init.cap.max_recv_wr as usize).saturating_sub(found.receives.len());
+        let room = found.init.cap.max_recv_wr.saturating_sub(found.used[RECV]) as usize;
         let most = found.init.cap.max_recv_sge;
         let (taken, result) = take(&list, bad_wr, refusal, |ahead, wr| {
             if none {
@@ -183,6 +206,7 @@ pub(crate) extern "C" fn post_recv(
         });
         for (_, request) in &list[..taken] {
             let hold = found.orders.hold(RECV);
+            found.used[RECV] += 1;
             found.receives.push_back(receive(request, hold));
         }
         world.received_more(qp.addr());
@@ -204,13 +228,14 @@ pub(crate) extern "C" fn post_srq_recv(
         let refusal = world.refusal(Target::Srq(srq.addr()), RECV);
         let found = world.srq_mut(srq.addr());
         found.posts.add(list.len());
-        let room = (found.attr.max_wr as usize).saturating_sub(found.queue.len());
+        let room = found.attr.max_wr.saturating_sub(found.used) as usize;
         let most = found.attr.max_sge;
         let (taken, result) = take(&list, bad_wr, refusal, |ahead, wr| {
             check_recv(ahead, wr, room, most)
         });
         for (_, request) in &list[..taken] {
             let hold = found.orders.hold(RECV);
+            found.used += 1;
             found.queue.push_back(receive(request, hold));
         }
         let target = Target::Srq(srq.addr());

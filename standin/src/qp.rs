@@ -6,10 +6,12 @@ use std::ffi::c_int;
 use crate::abi::{Posts, SIDES};
 use crate::arg;
 use crate::c::{
-    IBV_QP_AV, IBV_QP_DEST_QPN, IBV_QP_INIT_ATTR_PD, IBV_QP_MAX_DEST_RD_ATOMIC,
-    IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_PORT, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_STATE,
-    IBV_QP_TIMEOUT, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_init_attr,
-    ibv_qp_init_attr_ex, ibv_qp_state, ibv_qp_type, ibv_send_wr, ibv_sge,
+    IBV_QP_ACCESS_FLAGS, IBV_QP_AV, IBV_QP_DEST_QPN, IBV_QP_INIT_ATTR_PD,
+    IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU,
+    IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN,
+    IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, ibv_ah, ibv_pd, ibv_qp, ibv_qp_attr,
+    ibv_qp_attr_mask, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_state, ibv_qp_type,
+    ibv_send_wr, ibv_sge,
 };
 use crate::call::Errno;
 use crate::device::present;
@@ -17,7 +19,11 @@ use crate::doom::doom;
 use crate::inject;
 use crate::orders::{Hold, Orders};
 use crate::poison::{Obj, zeroed};
+use crate::qp_state;
 use crate::world::{World, world};
+
+/// How much inline data a queue pair can be made for.
+const MOST_INLINE: u32 = 256;
 
 /// A receive that is posted.
 #[derive(Debug)]
@@ -54,8 +60,12 @@ pub(crate) struct Qp {
     pub(crate) remote: u32,
     pub(crate) sends: VecDeque<Send>,
     pub(crate) receives: VecDeque<Receive>,
-    /// To how many groups it is attached.
-    pub(crate) attached: u32,
+    /// The groups that it is attached to.
+    pub(crate) attached: Vec<[u8; 16]>,
+    /// How many slots are taken: until a completion is polled that says that the request is done.
+    pub(crate) used: [u32; SIDES],
+    /// How many sends are done and were not to be reported, since the last that was.
+    pub(crate) silent: u32,
     /// What a test asks of it, and what was posted.
     pub(crate) orders: Orders,
     pub(crate) posts: [Posts; SIDES],
@@ -64,6 +74,18 @@ pub(crate) struct Qp {
 impl Qp {
     pub(crate) fn state(&self) -> ibv_qp_state {
         self.attr.qp_state
+    }
+
+    /// Leaves a group; false when it was not attached to it.
+    pub(crate) fn detach(&mut self, gid: [u8; 16]) -> bool {
+        let place = self.attached.iter().position(|attached| *attached == gid);
+        place.map(|place| self.attached.remove(place)).is_some()
+    }
+
+    /// Whether a datagram is posted that goes by this address handle.
+    pub(crate) fn sends_to(&self, ah: *mut ibv_ah) -> bool {
+        let uses = |send: &Send| crate::wr::datagram_of(&send.wr).0 == ah;
+        self.sends.iter().any(uses)
     }
 
     /// Whether a request that uses the memory of this key is posted.
@@ -92,6 +114,12 @@ pub(crate) fn create(
             return Err(libc::EINVAL);
         }
     }
+    if !matches!(
+        attr.qp_type,
+        ibv_qp_type::IBV_QPT_RC | ibv_qp_type::IBV_QPT_UC | ibv_qp_type::IBV_QPT_UD
+    ) {
+        return Err(libc::EOPNOTSUPP);
+    }
     let limits = &world.devices[device].attr;
     let most = u32::try_from(limits.max_qp_wr).unwrap_or(0);
     let pieces = u32::try_from(limits.max_sge).unwrap_or(0);
@@ -100,7 +128,7 @@ pub(crate) fn create(
         || cap.max_recv_wr > most
         || cap.max_send_sge > pieces
         || cap.max_recv_sge > pieces
-        || cap.max_inline_data > 512
+        || cap.max_inline_data > MOST_INLINE
     {
         return Err(libc::EINVAL);
     }
@@ -147,7 +175,9 @@ pub(crate) fn create(
         remote: 0,
         sends: VecDeque::new(),
         receives: VecDeque::new(),
-        attached: 0,
+        attached: Vec::new(),
+        used: [0; SIDES],
+        silent: 0,
         orders: world.orders.clone(),
         posts: [Posts::default(); SIDES],
     };
@@ -159,7 +189,7 @@ pub(crate) fn create(
 /// Destroys a queue pair, unless a thread is about to use it through its id.
 pub(crate) fn destroy(world: &mut World, address: usize) -> Result<(), Errno> {
     let qp = world.qp(address);
-    if qp.attached > 0 {
+    if !qp.attached.is_empty() {
         return Err(libc::EBUSY);
     }
     if let Some(id) = qp.id.and_then(|id| world.ids.find(id)) {
@@ -176,12 +206,14 @@ pub(crate) fn destroy(world: &mut World, address: usize) -> Result<(), Errno> {
     let Some(qp) = world.qps.remove(address) else {
         return Ok(());
     };
+    world.numbers.remove(&qp.number);
     if qp.orders.removes {
         for cq in [qp.send_cq, qp.recv_cq] {
-            world.cq_mut(cq).remove(qp.number);
+            for slots in world.cq_mut(cq).remove(qp.number) {
+                world.free(slots);
+            }
         }
     }
-    world.numbers.remove(&qp.number);
     world.pd_mut(qp.pd).users -= 1;
     world.cq_mut(qp.send_cq).users -= 1;
     world.cq_mut(qp.recv_cq).users -= 1;
@@ -192,33 +224,13 @@ pub(crate) fn destroy(world: &mut World, address: usize) -> Result<(), Errno> {
     Ok(())
 }
 
-/// What a change of state needs besides the state, for a connected queue pair.
-fn needed(to: ibv_qp_state) -> ibv_qp_attr_mask {
-    match to {
-        ibv_qp_state::IBV_QPS_INIT => IBV_QP_PORT,
-        ibv_qp_state::IBV_QPS_RTR => IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_MAX_DEST_RD_ATOMIC,
-        ibv_qp_state::IBV_QPS_RTS => {
-            IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC
+/// Takes over the attributes that a mask names.
+macro_rules! keep {
+    ($kept:ident, $attr:ident, $mask:ident: $($bit:ident $field:ident,)*) => {$(
+        if $mask & $bit != 0 {
+            $kept.$field = $attr.$field;
         }
-        _ => 0,
-    }
-}
-
-fn leads(from: ibv_qp_state, to: ibv_qp_state) -> bool {
-    const RESET: ibv_qp_state = ibv_qp_state::IBV_QPS_RESET;
-    const INIT: ibv_qp_state = ibv_qp_state::IBV_QPS_INIT;
-    const RTR: ibv_qp_state = ibv_qp_state::IBV_QPS_RTR;
-    const RTS: ibv_qp_state = ibv_qp_state::IBV_QPS_RTS;
-    const SQD: ibv_qp_state = ibv_qp_state::IBV_QPS_SQD;
-    const ERR: ibv_qp_state = ibv_qp_state::IBV_QPS_ERR;
-    matches!(
-        (from, to),
-        (_, RESET | ERR)
-            | (RESET | INIT, INIT)
-            | (INIT, RTR)
-            | (RTR | RTS | SQD, RTS)
-            | (RTS | SQD, SQD)
-    )
+    )*};
 }
 
 /// Changes a queue pair, also on behalf of librdmacm.
@@ -239,49 +251,43 @@ pub(crate) fn modify(
     } else {
         qp.state()
     };
-    let plain = qp.kind == ibv_qp_type::IBV_QPT_UD || iwarp;
     let from = qp.state();
-    if mask & IBV_QP_STATE != 0 {
-        if !leads(from, to) {
-            return Err(libc::EINVAL);
-        }
-        let settled = from == ibv_qp_state::IBV_QPS_RTS && to == from;
-        if !plain && !settled && mask & needed(to) != needed(to) {
-            return Err(libc::EINVAL);
-        }
-    } else if mask & IBV_QP_TIMEOUT != 0 {
-        // A part of the way to RTS, and no more to be changed there.
+    let allowed = if iwarp {
+        let late = mask & IBV_QP_STATE == 0 && mask & IBV_QP_TIMEOUT != 0;
+        !late && (from == to || qp_state::leads(from, to))
+    } else {
+        qp_state::is_ok(qp.kind, from, to, mask)
+    };
+    if !allowed {
+        return Err(libc::EINVAL);
+    }
+    let attr_port = mask & IBV_QP_PORT != 0 && attr.port_num != 1;
+    let attr_key = mask & IBV_QP_PKEY_INDEX != 0 && attr.pkey_index != 0;
+    if attr_port || attr_key {
         return Err(libc::EINVAL);
     }
     let qp = world.qp_mut(address);
     if mask & IBV_QP_DEST_QPN != 0 {
         qp.remote = attr.dest_qp_num;
-        qp.attr.dest_qp_num = attr.dest_qp_num;
     }
-    if mask & IBV_QP_MAX_DEST_RD_ATOMIC != 0 {
-        qp.attr.max_dest_rd_atomic = attr.max_dest_rd_atomic;
-    }
-    if mask & IBV_QP_MAX_QP_RD_ATOMIC != 0 {
-        qp.attr.max_rd_atomic = attr.max_rd_atomic;
-    }
-    if mask & IBV_QP_RNR_RETRY != 0 {
-        qp.attr.rnr_retry = attr.rnr_retry;
-    }
-    if mask & IBV_QP_RETRY_CNT != 0 {
-        qp.attr.retry_cnt = attr.retry_cnt;
-    }
-    if mask & IBV_QP_TIMEOUT != 0 {
-        qp.attr.timeout = attr.timeout;
-    }
-    if mask & IBV_QP_AV != 0 {
-        qp.attr.ah_attr = attr.ah_attr;
-    }
-    if mask & crate::c::IBV_QP_MIN_RNR_TIMER != 0 {
-        qp.attr.min_rnr_timer = attr.min_rnr_timer;
-    }
-    if mask & crate::c::IBV_QP_QKEY != 0 {
-        qp.attr.qkey = attr.qkey;
-    }
+    let kept = &mut qp.attr;
+    keep!(kept, attr, mask:
+        IBV_QP_DEST_QPN dest_qp_num,
+        IBV_QP_MAX_DEST_RD_ATOMIC max_dest_rd_atomic,
+        IBV_QP_MAX_QP_RD_ATOMIC max_rd_atomic,
+        IBV_QP_RNR_RETRY rnr_retry,
+        IBV_QP_RETRY_CNT retry_cnt,
+        IBV_QP_TIMEOUT timeout,
+        IBV_QP_AV ah_attr,
+        IBV_QP_MIN_RNR_TIMER min_rnr_timer,
+        IBV_QP_QKEY qkey,
+        IBV_QP_ACCESS_FLAGS qp_access_flags,
+        IBV_QP_PORT port_num,
+        IBV_QP_PKEY_INDEX pkey_index,
+        IBV_QP_PATH_MTU path_mtu,
+        IBV_QP_RQ_PSN rq_psn,
+        IBV_QP_SQ_PSN sq_psn,
+    );
     world.set_state(address, to);
     Ok(())
 }

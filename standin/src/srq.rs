@@ -25,10 +25,18 @@ pub(crate) struct Srq {
     /// What a test asks of it, and what was posted.
     pub(crate) orders: Orders,
     pub(crate) posts: Posts,
+    /// How many slots are taken, until a completion is polled.
+    pub(crate) used: u32,
 }
 
 impl World {
     fn create_srq(&mut self, pd: *mut ibv_pd, attr: ibv_srq_attr) -> Result<*mut ibv_srq, Errno> {
+        let limits = &self.devices[self.pd(pd.addr()).device].attr;
+        let (most, pieces) = (limits.max_srq_wr, limits.max_srq_sge);
+        let above = |asked: u32, most: i32| u32::try_from(most).is_ok_and(|most| asked > most);
+        if attr.max_wr == 0 || above(attr.max_wr, most) || above(attr.max_sge, pieces) {
+            return Err(libc::EINVAL);
+        }
         let found = self.pd_mut(pd.addr());
         found.users += 1;
         let context = found.c.look(|c| c.context);
@@ -45,6 +53,7 @@ impl World {
             users: 0,
             orders: self.orders.clone(),
             posts: Posts::default(),
+            used: 0,
         };
         self.srqs.insert(raw.addr(), srq);
         Ok(raw)

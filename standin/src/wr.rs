@@ -1,11 +1,12 @@
 #![expect(unsafe_code, reason = "reads the unions of a work request")]
 
-use crate::c::ibv_send_wr;
+use crate::c::{ibv_ah, ibv_send_wr};
 
-/// The queue pair that a datagram is for.
-pub(crate) fn remote_of(wr: &ibv_send_wr) -> u32 {
+/// Whom a datagram is for: address handle, number of a queue pair, key.
+pub(crate) fn datagram_of(wr: &ibv_send_wr) -> (*mut ibv_ah, u32, u32) {
     // SAFETY: every member is plain data; the request's opcode and queue pair say which was written.
-    unsafe { wr.wr.ud.remote_qpn }
+    let ud = unsafe { wr.wr.ud };
+    (ud.ah, ud.remote_qpn, ud.remote_qkey)
 }
 
 /// The immediate value.
