@@ -1,10 +1,10 @@
 //! What the stand-in and the tests that steer it agree on. The tests include this file.
 
 /// Changes when anything here does.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 
 /// The kinds of objects whose number is counted, in the order of `standin_live`.
-pub(crate) const KINDS: [&str; 10] = [
+pub(crate) const KINDS: [&str; 11] = [
     "event channel",
     "id",
     "event",
@@ -15,6 +15,7 @@ pub(crate) const KINDS: [&str; 10] = [
     "queue pair",
     "shared receive queue",
     "address handle",
+    "memory window",
 ];
 
 /// One call, as it was seen: `entered` and `left` are numbers out of one sequence.
@@ -61,6 +62,8 @@ pub(crate) struct DevicePlan {
     /// 1: the library finds no device for an id (node GUID 0) and says so, as new ones do; 2: hands out ADDR_RESOLVED and
     /// leaves `verbs` null, as old ones do; 0: it finds the device.
     pub(crate) hidden: i32,
+    /// Whether memory may be registered without being pinned.
+    pub(crate) on_demand: i32,
 }
 
 /// How many sides a queue pair has: sends, then receives.

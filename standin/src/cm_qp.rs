@@ -5,12 +5,12 @@ use std::ffi::c_int;
 
 use crate::arg;
 use crate::c::{
-    IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_QP_ACCESS_FLAGS, IBV_QP_AV,
-    IBV_QP_DEST_QPN, IBV_QP_INIT_ATTR_PD, IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC,
-    IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY,
-    IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT,
-    ibv_mtu, ibv_pd, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_init_attr, ibv_qp_init_attr_ex,
-    ibv_qp_state, ibv_qp_type, rdma_cm_id,
+    IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_QP_ACCESS_FLAGS,
+    IBV_QP_AV, IBV_QP_DEST_QPN, IBV_QP_INIT_ATTR_PD, IBV_QP_MAX_DEST_RD_ATOMIC,
+    IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT,
+    IBV_QP_QKEY, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE,
+    IBV_QP_TIMEOUT, ibv_mtu, ibv_pd, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_init_attr,
+    ibv_qp_init_attr_ex, ibv_qp_state, ibv_qp_type, rdma_cm_id,
 };
 use crate::call::Errno;
 use crate::doom::doom;
@@ -35,7 +35,8 @@ impl World {
         let mut attr: ibv_qp_attr = zeroed();
         attr.qp_state = state;
         attr.port_num = 1;
-        attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+        attr.qp_access_flags =
+            IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
         let init = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
         if found.is_datagram() {
             attr.qkey = UDP_QKEY;
@@ -150,7 +151,7 @@ impl World {
         let qp = qp::create(self, attr.pd.addr(), attr)?;
         let initialised = self.init_qp(id, qp, datagram);
         if let Err(errno) = initialised {
-            qp::destroy(self, qp)?;
+            qp::end(self, qp);
             return Err(errno);
         }
         let raw = self.qp(qp).c.raw();
@@ -220,13 +221,13 @@ export! { rdma:
 
 export! { plain:
     fn rdma_destroy_qp(id: *mut rdma_cm_id) {
-        let mut world = world();
+        let world = world();
         let qp = world.id(id.addr()).qp();
         if qp == 0 {
             doom!("there is no queue pair on the id: would follow the null pointer id->qp");
         }
         // The result is lost, as in C.
-        let _ = qp::destroy(&mut world, qp);
+        let (world, _) = qp::destroy(world, qp);
         world.id(id.addr()).c.edit(|c| c.qp = std::ptr::null_mut());
     }
 }

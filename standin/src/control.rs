@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::abi::{DevicePlan, Entry, KINDS, Planned, VERSION};
 use crate::arg;
-use crate::c::ibv_transport_type;
+use crate::c::{ibv_event_type, ibv_transport_type};
 use crate::device::Hidden;
 use crate::doom::doom;
 use crate::inject::{self, Answer, Failure};
@@ -112,12 +112,21 @@ control! {
         if plan.max_qp_init_rd_atom >= 0 {
             device.attr.max_qp_init_rd_atom = plan.max_qp_init_rd_atom;
         }
+        if plan.on_demand >= 0 {
+            device.on_demand = plan.on_demand != 0;
+        }
         match plan.hidden {
             0 => device.hidden = Hidden::No,
             1 => device.hidden = Hidden::Reported,
             2 => device.hidden = Hidden::Silent,
             _ => {}
         }
+    }
+
+    /// Something happens to a device or an object on it: `code` is an `ibv_event_type`, `element` the address of the object or
+    /// the number of the port. The state of queue pair and port follows.
+    fn standin_async_event(device: usize, code: u32, element: usize) {
+        world().happens(device, ibv_event_type(code), element);
     }
 
     /// Takes a device away.

@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::time::Instant;
 
 use crate::arg;
+use crate::asynchronous::{Element, Told, acknowledged};
 use crate::c::{ibv_comp_channel, ibv_context, ibv_cq, ibv_wc};
 use crate::call;
 use crate::device::present;
@@ -25,6 +26,8 @@ pub(crate) struct Cq {
     last: Option<ibv_wc>,
     room: usize,
     armed: bool,
+    /// Its asynchronous events.
+    pub(crate) told: Told,
     /// Queue pairs and shared receive queues that complete here.
     pub(crate) users: u32,
     /// Events of its channel that were handed out and acknowledged.
@@ -195,6 +198,7 @@ export! { pointer:
             last: None,
             room,
             armed: false,
+            told: Told::default(),
             users: 0,
             handed_out: 0,
             acknowledged: 0,
@@ -227,6 +231,7 @@ export! { verbs:
                 format!("{out} events of the completion queue were handed out and {acknowledged} acknowledged")
             });
         }
+        let mut world = acknowledged(world, "completion queue", Element::Cq(address));
         if let Some(cq) = world.cqs.remove(address) {
             if let Some(comp) = cq.comp {
                 world.comp(comp).c.edit(|c| c.refcnt -= 1);

@@ -4,14 +4,15 @@ use std::collections::VecDeque;
 
 use crate::arg;
 use crate::c::{
-    IBV_ACCESS_LOCAL_WRITE, IBV_WC_GRH, IBV_WC_WITH_IMM, ibv_qp_state, ibv_qp_type, ibv_wc_opcode,
-    ibv_wc_status, ibv_wr_opcode,
+    IBV_ACCESS_LOCAL_WRITE, IBV_WC_GRH, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, ibv_qp_state,
+    ibv_qp_type, ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode,
 };
 use crate::datagram::Header;
 use crate::orders::Hold;
 use crate::qp::{Receive, Send};
 use crate::wire::Outcome;
 use crate::world::World;
+use crate::wr;
 
 const RNR_FOR_EVER: u8 = 7;
 const GOOD: ibv_wc_status = ibv_wc_status::IBV_WC_SUCCESS;
@@ -29,6 +30,21 @@ impl World {
         );
         if !is_known(kind, send.wr.opcode) {
             return Outcome::Done(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR, 0);
+        }
+        match send.wr.opcode {
+            ibv_wr_opcode::IBV_WR_BIND_MW => {
+                return match self.bind_window(qp, &send.wr) {
+                    true => Outcome::Done(GOOD, 0),
+                    false => Outcome::Done(ibv_wc_status::IBV_WC_MW_BIND_ERR, 0),
+                };
+            }
+            ibv_wr_opcode::IBV_WR_LOCAL_INV => {
+                return match self.invalidate(qp, wr::invalidated_by(&send.wr)) {
+                    true => Outcome::Done(GOOD, 0),
+                    false => Outcome::Done(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR, 0),
+                };
+            }
+            _ => {}
         }
         // With a depth of 0 the device never sends the request.
         if reads && found.attr.max_rd_atomic == 0 {
@@ -89,7 +105,11 @@ impl World {
     pub(crate) fn take_receive(&mut self, qp: usize) -> Option<Receive> {
         let queue = self.receives_of(qp);
         let first = queue.iter().position(|receive| receive.hold == Hold::No)?;
-        queue.remove(first)
+        let taken = queue.remove(first);
+        if let Some(srq) = self.qp(qp).srq {
+            self.took_shared(srq);
+        }
+        taken
     }
 
     /// The queue that a pair's receives are on.
@@ -147,6 +167,16 @@ impl World {
         if let Some((here, there)) = problem {
             return self.fail_receive(other, &receive, here, there);
         }
+        let revokes = send.wr.opcode == ibv_wr_opcode::IBV_WR_SEND_WITH_INV;
+        let key = wr::invalidated_by(&send.wr);
+        if revokes && !self.invalidate(other, key) {
+            return self.fail_receive(
+                other,
+                &receive,
+                ibv_wc_status::IBV_WC_REM_INV_REQ_ERR,
+                ibv_wc_status::IBV_WC_REM_OP_ERR,
+            );
+        }
         let mut left: &[u8] = &arriving;
         for (address, length) in places.into_iter().flatten() {
             let (now, later) = left.split_at(left.len().min(length as usize));
@@ -162,7 +192,11 @@ impl World {
         }
         if send.wr.opcode == ibv_wr_opcode::IBV_WR_SEND_WITH_IMM {
             entry.wc_flags |= IBV_WC_WITH_IMM;
-            entry.__bindgen_anon_1.imm_data = crate::wr::imm_of(&send.wr);
+            entry.__bindgen_anon_1.imm_data = wr::imm_of(&send.wr);
+        }
+        if revokes {
+            entry.wc_flags |= IBV_WC_WITH_INV;
+            entry.__bindgen_anon_1.invalidated_rkey = key;
         }
         self.report_receive(other, entry);
         Outcome::Done(GOOD, u32::try_from(data.len()).unwrap_or(u32::MAX))
@@ -193,7 +227,9 @@ fn is_known(kind: ibv_qp_type, opcode: ibv_wr_opcode) -> bool {
         ibv_wr_opcode::IBV_WR_RDMA_READ
         | ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP
         | ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD
-        | ibv_wr_opcode::IBV_WR_SEND_WITH_INV => kind == ibv_qp_type::IBV_QPT_RC,
+        | ibv_wr_opcode::IBV_WR_SEND_WITH_INV
+        | ibv_wr_opcode::IBV_WR_BIND_MW
+        | ibv_wr_opcode::IBV_WR_LOCAL_INV => kind == ibv_qp_type::IBV_QPT_RC,
         _ => false,
     }
 }

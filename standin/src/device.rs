@@ -4,16 +4,19 @@ use std::ffi::{c_char, c_int};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::arg;
+use crate::asynchronous::Notices;
 use crate::c::{
-    IBV_ODP_SUPPORT, ibv_context, ibv_context_ops, ibv_device, ibv_device_attr, ibv_device_attr_ex,
-    ibv_node_type, ibv_pd, ibv_query_device_ex_input, ibv_transport_type, verbs_context,
+    IBV_DEVICE_MEM_WINDOW, IBV_DEVICE_MEM_WINDOW_TYPE_2B, IBV_ODP_SUPPORT, ibv_context,
+    ibv_context_ops, ibv_device, ibv_device_attr, ibv_device_attr_ex, ibv_node_type, ibv_pd,
+    ibv_query_device_ex_input, ibv_transport_type, verbs_context,
 };
 use crate::call::{self, Errno};
+use crate::channel::Signal;
 use crate::doom::doom;
 use crate::pd::Pd;
 use crate::poison::{Obj, zeroed};
 use crate::world::{World, world};
-use crate::{cq, post};
+use crate::{cq, mw, post};
 
 /// How librdmacm finds a device for an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +43,9 @@ pub(crate) struct Device {
     own_transport: ibv_transport_type,
     pub(crate) attr: ibv_device_attr,
     pub(crate) hidden: Hidden,
+    pub(crate) on_demand: bool,
+    pub(crate) notices: Notices,
+    pub(crate) port_down: bool,
 }
 
 /// Both depths of every device, as rxe and siw have them.
@@ -88,6 +94,10 @@ impl Device {
         attr.max_ah = 1 << 15;
         attr.max_pkeys = 1;
         attr.phys_port_cnt = 1;
+        if transport == ibv_transport_type::IBV_TRANSPORT_IB {
+            attr.max_mw = 1 << 16;
+            attr.device_cap_flags = IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+        }
         Self {
             c: Obj::new(device),
             context: None,
@@ -98,6 +108,9 @@ impl Device {
             own_transport: transport,
             attr,
             hidden: Hidden::No,
+            on_demand: true,
+            notices: Notices::default(),
+            port_down: false,
         }
     }
 
@@ -108,15 +121,18 @@ impl Device {
         self.attr.max_qp_rd_atom = DEPTH;
         self.attr.max_qp_init_rd_atom = DEPTH;
         self.hidden = Hidden::No;
+        self.on_demand = true;
+        self.port_down = false;
+        self.notices.forget();
     }
 
     pub(crate) fn is_iwarp(&self) -> bool {
         self.c.look(|c| c.transport_type) == ibv_transport_type::IBV_TRANSPORT_IWARP
     }
 
-    /// Whether memory may be registered without being pinned: over iWARP it may not.
+    /// Whether memory may be registered without being pinned: over iWARP it never may.
     pub(crate) fn pages_on_demand(&self) -> bool {
-        !self.is_iwarp()
+        self.on_demand && !self.is_iwarp()
     }
 
     /// The depths as librdmacm keeps them: in 8 bits, by a cast.
@@ -177,10 +193,15 @@ impl World {
                 post_send: Some(post::post_send),
                 post_recv: Some(post::post_recv),
                 post_srq_recv: Some(post::post_srq_recv),
+                alloc_mw: Some(mw::alloc_mw),
+                bind_mw: Some(mw::bind_mw),
+                dealloc_mw: Some(mw::dealloc_mw),
                 ..ibv_context_ops::default()
             };
             context.cmd_fd = -1;
-            context.async_fd = -1;
+            device.notices.signal = Signal::new().ok();
+            let signal = device.notices.signal.as_ref();
+            context.async_fd = signal.map_or(-1, Signal::fd);
             context.num_comp_vectors = 1;
             Obj::new(extended)
         });
@@ -219,6 +240,7 @@ impl World {
                 continue;
             }
             let (domain, context) = (device.domain.take(), device.context.take());
+            device.notices.close();
             if let Some(domain) = domain.and_then(|domain| self.pds.remove(domain)) {
                 self.bury("protection domain", domain.c);
             }

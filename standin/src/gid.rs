@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use crate::arg;
 use crate::c::{ibv_context, ibv_gid, ibv_gid_entry, ibv_mtu, ibv_port_attr, ibv_port_state};
-use crate::device::Device;
+use crate::device::{Device, present};
 use crate::world::world;
 
 /// The address of RoCE v2 that an IP address stands for.
@@ -44,12 +44,18 @@ fn entry(device: &Device, index: usize, ifindex: usize) -> Option<ibv_gid_entry>
 
 export_extra! { verbs:
     fn ibv_query_port(context: *mut ibv_context, port_num: u8, port_attr: *mut ibv_port_attr) -> c_int {
-        let _ = world().device_of(context.addr());
+        let world = world();
+        let device = world.device_of(context.addr());
+        present(&world, device)?;
         if port_num != 1 {
             return Err(libc::EINVAL);
         }
         let mut attr = arg::read("the attributes", port_attr.cast_const());
-        attr.state = ibv_port_state::IBV_PORT_ACTIVE;
+        attr.state = if world.devices[device].port_down {
+            ibv_port_state::IBV_PORT_DOWN
+        } else {
+            ibv_port_state::IBV_PORT_ACTIVE
+        };
         attr.max_mtu = ibv_mtu::IBV_MTU_4096;
         attr.active_mtu = ibv_mtu::IBV_MTU_1024;
         attr.gid_tbl_len = 1024;

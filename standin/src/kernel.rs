@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::c::{rdma_cm_event_type, rdma_port_space};
+use crate::c::{ibv_event_type, rdma_cm_event_type, rdma_port_space};
 use crate::call::Errno;
 use crate::id::Id;
 use crate::message::{CONSUMER_DEFINED, Load, Param, Queued, REJECT};
@@ -255,6 +255,7 @@ impl World {
     /// Takes a device away, as hot-unplugging does: every id on it is told.
     pub(crate) fn remove_device(&mut self, device: usize) {
         self.devices[device].removed = true;
+        self.happens(device, ibv_event_type::IBV_EVENT_DEVICE_FATAL, 0);
         let on_it = |(_, id): &(usize, &Id)| id.device == Some(device) && id.delivered;
         let ids: Vec<usize> = self
             .ids

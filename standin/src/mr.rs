@@ -206,6 +206,9 @@ export! { verbs:
         if world.srqs.iter().any(|(_, srq)| srq.queue.iter().any(uses)) {
             doom!("the memory region is ended while receives of a shared receive queue are posted on it");
         }
+        if world.windows_on(mr.addr()) > 0 {
+            return Err(libc::EBUSY);
+        }
         world.keys.remove(&key);
         world.pd_mut(pd).users -= 1;
         if let Some(mr) = world.mrs.remove(mr.addr()) {

@@ -310,6 +310,9 @@ impl World {
         if place.and_then(|place| queue.remove(place)).is_none() {
             return false;
         }
+        if let Some(srq) = self.qp(qp).srq {
+            self.took_shared(srq);
+        }
         let mut entry = self.entry(qp, wr_id, status);
         if good {
             entry.opcode = ibv_wc_opcode::IBV_WC_RECV;

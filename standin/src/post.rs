@@ -12,7 +12,7 @@ use crate::call::{self, Errno};
 use crate::doom::doom;
 use crate::orders::{Hold, RECV, SEND, Target};
 use crate::qp::{Qp, Receive, Send};
-use crate::world::world;
+use crate::world::{World, world};
 use crate::wr;
 
 /// A list longer than this is a ring.
@@ -159,26 +159,45 @@ pub(crate) extern "C" fn post_send(
                 world.ah(wr::datagram_of(request).0.addr());
             }
         }
+        let (taken, result) = take(&list, bad_wr, refusal, |ahead, wr| {
+            let windows = (wr.opcode == ibv_wr_opcode::IBV_WR_BIND_MW)
+                .then(|| world.check_bind_request(wr))
+                .flatten();
+            windows.or_else(|| check_send(world.qp(qp.addr()), ahead, wr))
+        });
         let found = world.qp_mut(qp.addr());
         found.posts[SEND].add(list.len());
-        let (taken, result) = take(&list, bad_wr, refusal, |ahead, wr| {
-            check_send(found, ahead, wr)
-        });
         for (_, request) in &list[..taken] {
-            let pieces = pieces(request.sg_list, request.num_sge);
-            let inline = (request.send_flags & IBV_SEND_INLINE != 0).then(|| inline(&pieces));
-            let hold = found.orders.hold(SEND);
-            found.used[SEND] += 1;
-            found.sends.push_back(Send {
-                wr: *request,
-                pieces,
-                inline,
-                hold,
-            });
+            push(found, *request);
         }
         world.work(qp.addr());
         result
     })
+}
+
+fn push(qp: &mut Qp, wr: ibv_send_wr) {
+    let pieces = pieces(wr.sg_list, wr.num_sge);
+    let inline = (wr.send_flags & IBV_SEND_INLINE != 0).then(|| inline(&pieces));
+    let hold = qp.orders.hold(SEND);
+    qp.used[SEND] += 1;
+    qp.sends.push_back(Send {
+        wr,
+        pieces,
+        inline,
+        hold,
+    });
+}
+
+/// Posts a request that the device makes itself.
+pub(crate) fn one(world: &mut World, qp: usize, wr: ibv_send_wr) -> Result<(), Errno> {
+    if let Some(errno) = check_send(world.qp(qp), 0, &wr) {
+        return Err(errno);
+    }
+    let found = world.qp_mut(qp);
+    found.posts[SEND].add(1);
+    push(found, wr);
+    world.work(qp);
+    Ok(())
 }
 
 /// `ibv_post_recv`.

@@ -5,6 +5,7 @@ use std::ffi::c_int;
 
 use crate::abi::{Posts, SIDES};
 use crate::arg;
+use crate::asynchronous::{Element, Told, acknowledged};
 use crate::c::{
     IBV_QP_ACCESS_FLAGS, IBV_QP_AV, IBV_QP_DEST_QPN, IBV_QP_INIT_ATTR_PD,
     IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU,
@@ -20,7 +21,7 @@ use crate::inject;
 use crate::orders::{Hold, Orders};
 use crate::poison::{Obj, zeroed};
 use crate::qp_state;
-use crate::world::{World, world};
+use crate::world::{Guard, World, world};
 
 /// How much inline data a queue pair can be made for.
 const MOST_INLINE: u32 = 256;
@@ -66,6 +67,8 @@ pub(crate) struct Qp {
     pub(crate) used: [u32; SIDES],
     /// How many sends are done and were not to be reported, since the last that was.
     pub(crate) silent: u32,
+    /// Its asynchronous events.
+    pub(crate) told: Told,
     /// What a test asks of it, and what was posted.
     pub(crate) orders: Orders,
     pub(crate) posts: [Posts; SIDES],
@@ -178,6 +181,7 @@ pub(crate) fn create(
         attached: Vec::new(),
         used: [0; SIDES],
         silent: 0,
+        told: Told::default(),
         orders: world.orders.clone(),
         posts: [Posts::default(); SIDES],
     };
@@ -186,8 +190,18 @@ pub(crate) fn create(
     Ok(address)
 }
 
-/// Destroys a queue pair, unless a thread is about to use it through its id.
-pub(crate) fn destroy(world: &mut World, address: usize) -> Result<(), Errno> {
+/// Destroys a queue pair, once its events are acknowledged.
+pub(crate) fn destroy(mut world: Guard, address: usize) -> (Guard, Result<(), Errno>) {
+    if let Err(errno) = may_end(&mut world, address) {
+        return (world, Err(errno));
+    }
+    let mut world = acknowledged(world, "queue pair", Element::Qp(address));
+    end(&mut world, address);
+    (world, Ok(()))
+}
+
+/// Whether a queue pair may be destroyed; a thread that is about to use it through its id may not be there.
+fn may_end(world: &mut World, address: usize) -> Result<(), Errno> {
     let qp = world.qp(address);
     if !qp.attached.is_empty() {
         return Err(libc::EBUSY);
@@ -203,8 +217,13 @@ pub(crate) fn destroy(world: &mut World, address: usize) -> Result<(), Errno> {
     if let Some(errno) = world.qp_mut(address).orders.failure() {
         return Err(errno);
     }
+    Ok(())
+}
+
+/// Ends a queue pair of which nobody needs to hear.
+pub(crate) fn end(world: &mut World, address: usize) {
     let Some(qp) = world.qps.remove(address) else {
-        return Ok(());
+        return;
     };
     world.numbers.remove(&qp.number);
     if qp.orders.removes {
@@ -221,7 +240,6 @@ pub(crate) fn destroy(world: &mut World, address: usize) -> Result<(), Errno> {
         world.srq_mut(srq).users -= 1;
     }
     world.bury("queue pair", qp.c);
-    Ok(())
 }
 
 /// Takes over the attributes that a mask names.
@@ -338,6 +356,6 @@ export! { verbs:
     }
 
     fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
-        destroy(&mut world(), qp.addr())
+        destroy(world(), qp.addr()).1
     }
 }

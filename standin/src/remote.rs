@@ -20,13 +20,13 @@ impl World {
         local: &[(u64, u32)],
     ) -> Outcome {
         const REFUSED: Outcome = Outcome::Done(ibv_wc_status::IBV_WC_REM_ACCESS_ERR, 0);
-        let pd = self.qp(other).pd;
         let (address, key) = crate::wr::memory_of(&send.wr);
         match send.wr.opcode {
             ibv_wr_opcode::IBV_WR_RDMA_WRITE | ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM => {
                 let length = data.len() as u64;
                 if length > 0 {
-                    match self.reach(key, pd, address, length, IBV_ACCESS_REMOTE_WRITE) {
+                    match self.reach_from_afar(other, key, address, length, IBV_ACCESS_REMOTE_WRITE)
+                    {
                         Some(place) => arg::put(place, data),
                         None => return REFUSED,
                     }
@@ -41,7 +41,13 @@ impl World {
             }
             ibv_wr_opcode::IBV_WR_RDMA_READ => {
                 let length: u32 = local.iter().map(|(_, length)| length).sum();
-                let from = self.reach(key, pd, address, length.into(), IBV_ACCESS_REMOTE_READ);
+                let from = self.reach_from_afar(
+                    other,
+                    key,
+                    address,
+                    length.into(),
+                    IBV_ACCESS_REMOTE_READ,
+                );
                 let Some(mut from) = from else { return REFUSED };
                 for (to, length) in local {
                     arg::put(*to, &arg::take(from, *length));
@@ -52,7 +58,9 @@ impl World {
             ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP
             | ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD => {
                 let (address, key, compare_add, swap) = crate::wr::atomic_of(&send.wr);
-                let Some(place) = self.reach(key, pd, address, 8, IBV_ACCESS_REMOTE_ATOMIC) else {
+                let Some(place) =
+                    self.reach_from_afar(other, key, address, 8, IBV_ACCESS_REMOTE_ATOMIC)
+                else {
                     return REFUSED;
                 };
                 let before = arg::take(place, 8);

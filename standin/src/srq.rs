@@ -5,15 +5,17 @@ use std::ffi::c_int;
 
 use crate::abi::Posts;
 use crate::arg;
+use crate::asynchronous::{Element, Told, acknowledged};
 use crate::c::{
-    ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex, rdma_cm_id,
+    ibv_event_type, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex,
+    rdma_cm_id,
 };
 use crate::call::Errno;
 use crate::doom::doom;
 use crate::orders::Orders;
 use crate::poison::{Obj, zeroed};
 use crate::qp::Receive;
-use crate::world::{World, world};
+use crate::world::{Guard, World, world};
 
 /// A shared receive queue.
 pub(crate) struct Srq {
@@ -22,6 +24,8 @@ pub(crate) struct Srq {
     pub(crate) queue: VecDeque<Receive>,
     pub(crate) attr: ibv_srq_attr,
     pub(crate) users: u32,
+    /// Its asynchronous events.
+    pub(crate) told: Told,
     /// What a test asks of it, and what was posted.
     pub(crate) orders: Orders,
     pub(crate) posts: Posts,
@@ -51,6 +55,7 @@ impl World {
             queue: VecDeque::new(),
             attr,
             users: 0,
+            told: Told::default(),
             orders: self.orders.clone(),
             posts: Posts::default(),
             used: 0,
@@ -59,16 +64,28 @@ impl World {
         Ok(raw)
     }
 
-    fn destroy_srq(&mut self, address: usize) -> Result<(), Errno> {
-        if self.srq(address).users > 0 {
-            return Err(libc::EBUSY);
+    /// A receive was taken off a shared queue: below the limit, that is told once.
+    pub(crate) fn took_shared(&mut self, srq: usize) {
+        let found = self.srq_mut(srq);
+        let left = u32::try_from(found.queue.len()).unwrap_or(u32::MAX);
+        if left < found.attr.srq_limit {
+            found.attr.srq_limit = 0;
+            self.happens(0, ibv_event_type::IBV_EVENT_SRQ_LIMIT_REACHED, srq);
         }
-        if let Some(srq) = self.srqs.remove(address) {
-            self.pd_mut(srq.pd).users -= 1;
-            self.bury("shared receive queue", srq.c);
-        }
-        Ok(())
     }
+}
+
+/// Destroys a shared receive queue, once its events are acknowledged.
+fn destroy_srq(world: Guard, address: usize) -> Result<(), Errno> {
+    if world.srq(address).users > 0 {
+        return Err(libc::EBUSY);
+    }
+    let mut world = acknowledged(world, "shared receive queue", Element::Srq(address));
+    if let Some(srq) = world.srqs.remove(address) {
+        world.pd_mut(srq.pd).users -= 1;
+        world.bury("shared receive queue", srq.c);
+    }
+    Ok(())
 }
 
 export! { pointer:
@@ -84,6 +101,9 @@ export! { verbs:
         let mut world = world();
         let found = world.srq_mut(srq.addr());
         if srq_attr_mask & 2 != 0 {
+            if attr.srq_limit > found.attr.max_wr {
+                return Err(libc::EINVAL);
+            }
             found.attr.srq_limit = attr.srq_limit;
         }
         Ok(())
@@ -95,7 +115,7 @@ export! { verbs:
     }
 
     fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
-        world().destroy_srq(srq.addr())
+        destroy_srq(world(), srq.addr())
     }
 }
 
@@ -121,12 +141,12 @@ export! { rdma:
 
 export! { plain:
     fn rdma_destroy_srq(id: *mut rdma_cm_id) {
-        let mut world = world();
+        let world = world();
         let srq = world.id(id.addr()).c.look(|c| c.srq.addr());
         if srq == 0 {
             doom!("there is no shared receive queue on the id: would follow a null pointer");
         }
-        let _ = world.destroy_srq(srq);
-        world.id(id.addr()).c.edit(|c| c.srq = std::ptr::null_mut());
+        let _ = destroy_srq(world, srq);
+        crate::world::world().id(id.addr()).c.edit(|c| c.srq = std::ptr::null_mut());
     }
 }

@@ -4,8 +4,8 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use crate::c::{
-    ibv_ah_attr, ibv_async_event, ibv_context, ibv_dm, ibv_ece, ibv_event_type, ibv_fork_status,
-    ibv_mr, ibv_node_type, ibv_pd, ibv_port_state, ibv_qp, ibv_qp_ex, ibv_qp_init_attr, ibv_rate,
+    ibv_ah_attr, ibv_context, ibv_dm, ibv_ece, ibv_event_type, ibv_fork_status, ibv_mr,
+    ibv_node_type, ibv_pd, ibv_port_state, ibv_qp, ibv_qp_ex, ibv_qp_init_attr, ibv_rate,
     ibv_wc_status, ibv_wr_opcode, rdma_addrinfo, rdma_cm_id,
 };
 use crate::doom::doom;
@@ -26,22 +26,12 @@ export! { rdma:
         // The id is not synchronous, since there are none.
         Err(libc::EINVAL)
     }
-
-    fn ibv_get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int {
-        let _ = (context, event);
-        Err(libc::EAGAIN)
-    }
 }
 
 export! { plain:
     fn rdma_destroy_ep(id: *mut rdma_cm_id) {
         let _ = id;
         doom!("ends a synchronous id, and there are none");
-    }
-
-    fn ibv_ack_async_event(event: *mut ibv_async_event) {
-        let _ = event;
-        doom!("acknowledges an asynchronous event, and none was handed out");
     }
 
     fn ibv_unimport_pd(pd: *mut ibv_pd) {

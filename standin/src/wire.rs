@@ -2,7 +2,8 @@
 
 use crate::abi::SIDES;
 use crate::c::{
-    IBV_SEND_SIGNALED, ibv_qp_state, ibv_wc, ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode,
+    IBV_SEND_SIGNALED, ibv_event_type, ibv_qp_state, ibv_wc, ibv_wc_opcode, ibv_wc_status,
+    ibv_wr_opcode,
 };
 use crate::doom::doom;
 use crate::orders::{Hold, RECV, SEND};
@@ -25,7 +26,14 @@ impl World {
         found.attr.qp_state = state;
         found.c.edit(|c| c.state = state);
         match state {
-            ibv_qp_state::IBV_QPS_ERR => self.flush(qp, before == state),
+            ibv_qp_state::IBV_QPS_ERR => {
+                let last = before != state && found.srq.is_some();
+                self.flush(qp, before == state);
+                if last {
+                    let code = ibv_event_type::IBV_EVENT_QP_LAST_WQE_REACHED;
+                    self.happens(0, code, qp);
+                }
+            }
             ibv_qp_state::IBV_QPS_RESET => {
                 found.sends.clear();
                 found.receives.clear();
@@ -146,6 +154,8 @@ impl World {
                 entry.opcode = match send.wr.opcode {
                     ibv_wr_opcode::IBV_WR_RDMA_WRITE
                     | ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM => ibv_wc_opcode::IBV_WC_RDMA_WRITE,
+                    ibv_wr_opcode::IBV_WR_BIND_MW => ibv_wc_opcode::IBV_WC_BIND_MW,
+                    ibv_wr_opcode::IBV_WR_LOCAL_INV => ibv_wc_opcode::IBV_WC_LOCAL_INV,
                     ibv_wr_opcode::IBV_WR_RDMA_READ => ibv_wc_opcode::IBV_WC_RDMA_READ,
                     ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP => ibv_wc_opcode::IBV_WC_COMP_SWAP,
                     ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD => ibv_wc_opcode::IBV_WC_FETCH_ADD,

@@ -17,6 +17,7 @@ use crate::id::Id;
 use crate::inject;
 use crate::kernel::Bound;
 use crate::mr::Mr;
+use crate::mw::Mw;
 use crate::orders::{Orders, Target};
 use crate::pd::Pd;
 use crate::poison::{Graveyard, Obj};
@@ -37,6 +38,7 @@ pub(crate) struct World {
     pub(crate) qps: Table<Qp>,
     pub(crate) srqs: Table<Srq>,
     pub(crate) ahs: Table<Ah>,
+    pub(crate) mws: Table<Mw>,
     pub(crate) devices: Vec<Device>,
     pub(crate) graves: Graveyard,
     /// Ids by the port that they have taken.
@@ -118,6 +120,7 @@ impl World {
             qps: Table::new("queue pair"),
             srqs: Table::new("shared receive queue"),
             ahs: Table::new("address handle"),
+            mws: Table::new("memory window"),
             devices: Device::all(),
             graves: Graveyard::default(),
             ports: Map::default(),
@@ -140,7 +143,7 @@ impl World {
     }
 
     /// How many objects live, in the order of `abi::KINDS`. What the library made for itself does not count.
-    pub(crate) fn living(&self) -> [usize; 10] {
+    pub(crate) fn living(&self) -> [usize; 11] {
         [
             self.channels.len(),
             self.ids.iter().filter(|(_, id)| !id.automatic).count(),
@@ -152,6 +155,7 @@ impl World {
             self.qps.len(),
             self.srqs.len(),
             self.ahs.len(),
+            self.mws.len(),
         ]
     }
 

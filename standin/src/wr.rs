@@ -1,12 +1,32 @@
 #![expect(unsafe_code, reason = "reads the unions of a work request")]
 
-use crate::c::{ibv_ah, ibv_send_wr};
+use crate::c::{ibv_ah, ibv_mw, ibv_mw_bind_info, ibv_send_wr};
 
 /// Whom a datagram is for: address handle, number of a queue pair, key.
 pub(crate) fn datagram_of(wr: &ibv_send_wr) -> (*mut ibv_ah, u32, u32) {
     // SAFETY: every member is plain data; the request's opcode and queue pair say which was written.
     let ud = unsafe { wr.wr.ud };
     (ud.ah, ud.remote_qpn, ud.remote_qkey)
+}
+
+/// The window to be bound, its new key, and what to.
+pub(crate) fn binding_of(wr: &ibv_send_wr) -> (*mut ibv_mw, u32, ibv_mw_bind_info) {
+    // SAFETY: as above.
+    let bind = unsafe { wr.__bindgen_anon_2.bind_mw };
+    (bind.mw, bind.rkey, bind.bind_info)
+}
+
+/// Makes a request one that binds a window.
+pub(crate) fn set_binding(wr: &mut ibv_send_wr, mw: *mut ibv_mw, key: u32, info: ibv_mw_bind_info) {
+    wr.__bindgen_anon_2.bind_mw.mw = mw;
+    wr.__bindgen_anon_2.bind_mw.rkey = key;
+    wr.__bindgen_anon_2.bind_mw.bind_info = info;
+}
+
+/// The key to be taken back.
+pub(crate) fn invalidated_by(wr: &ibv_send_wr) -> u32 {
+    // SAFETY: as above.
+    unsafe { wr.__bindgen_anon_1.invalidate_rkey }
 }
 
 /// The immediate value.

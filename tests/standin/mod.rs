@@ -61,6 +61,8 @@ pub(crate) struct Device {
     pub(crate) max_qp_rd_atom: Option<i32>,
     pub(crate) max_qp_init_rd_atom: Option<i32>,
     pub(crate) hidden: Option<i32>,
+    /// Whether memory may be registered without being pinned.
+    pub(crate) on_demand: Option<bool>,
 }
 
 /// The numbers of the devices.
@@ -169,6 +171,7 @@ impl Standin {
             max_qp_rd_atom: device.max_qp_rd_atom.unwrap_or(-1),
             max_qp_init_rd_atom: device.max_qp_init_rd_atom.unwrap_or(-1),
             hidden: device.hidden.unwrap_or(-1),
+            on_demand: device.on_demand.map_or(-1, i32::from),
         };
         call!(standin_device(number, &raw const plan): fn(usize, *const DevicePlan));
     }

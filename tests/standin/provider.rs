@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::time::Duration;
 
-use rdma_sys::{ibv_cq, ibv_wc, ibv_wc_status};
+use rdma_sys::{ibv_cq, ibv_event_type, ibv_wc, ibv_wc_status};
 
 use super::abi::{Posts, Refusal};
 use super::{Standin, symbol};
@@ -217,6 +217,16 @@ impl Standin {
     /// Writes a changing pattern to every posted receive until it is complete.
     pub(crate) fn scribble(&self, target: usize, on: bool) {
         call!(standin_scribble(target, on.into()): fn(usize, i32));
+    }
+
+    /// Something happens to a port of a device, or the device itself.
+    pub(crate) fn device_event(&self, device: usize, what: ibv_event_type, port: usize) {
+        call!(standin_async_event(device, what.0, port): fn(usize, u32, usize));
+    }
+
+    /// Something happens to an object of the kind that the event is for.
+    pub(crate) fn object_event<T>(&self, what: ibv_event_type, object: *mut T) {
+        call!(standin_async_event(0, what.0, object.addr()): fn(usize, u32, usize));
     }
 
     /// How many calls have posted how many requests: each call rang the doorbell once.
