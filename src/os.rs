@@ -65,6 +65,23 @@ impl Watch {
         let _ = rustix::io::write(&self.waker, &1_u64.to_ne_bytes());
     }
 
+    /// Has those who wait look at `fd`, the watched one, again, where the kernel wakes nobody for what came to it.
+    pub(crate) fn look_again(&self, fd: BorrowedFd<'_>) {
+        let data = epoll::EventData::new_u64(0);
+        // It fails for a descriptor that is not watched, and this one is.
+        let _ = epoll::modify(&self.epoll, fd, data, epoll::EventFlags::IN);
+    }
+
+    /// Whether it is to be readable with nothing to be read from the watched one, too.
+    pub(crate) fn keep_readable(&self, yes: bool) {
+        // The waker can always be written to.
+        let mut interest = epoll::EventFlags::IN;
+        interest.set(epoll::EventFlags::OUT, yes);
+        let data = epoll::EventData::new_u64(0);
+        // It fails for a descriptor that is not watched, and this one is.
+        let _ = epoll::modify(&self.epoll, &self.waker, data, interest);
+    }
+
     /// Takes one wake, if one is pending.
     pub(crate) fn take_wake(&self) -> bool {
         rustix::io::read(&self.waker, &mut [0; 8]).is_ok()
@@ -125,6 +142,10 @@ mod tests {
         assert!(ready() && watch.take_wake());
         assert!(ready() && watch.take_wake());
         assert!(!ready() && !watch.take_wake());
+        watch.keep_readable(true);
+        assert!(ready() && !watch.take_wake());
+        watch.keep_readable(false);
+        assert!(!ready());
         end.write_all(b"x").unwrap();
         assert!(ready() && !watch.take_wake());
     }

@@ -1,13 +1,12 @@
 #![expect(unsafe_code, reason = "owns a pointer to an rdma_event_channel")]
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rdma_sys::{rdma_cm_event, rdma_cm_event_type, rdma_event_channel};
-use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 
 use super::event::{Event, EventKind};
@@ -19,7 +18,7 @@ use super::phase::Phase;
 use super::request::ConnRequest;
 use super::unacked::Unacked;
 use crate::error::{Error, ErrorKind, Result, errno_of_rdma, last_errno, pointer_of};
-use crate::os;
+use crate::os::{self, Watch};
 
 /// Where events of the connection manager are read (`rdma_event_channel`).
 ///
@@ -41,11 +40,8 @@ pub struct EventChannel {
 struct Inner {
     raw: NonNull<rdma_event_channel>,
     gate: Mutex<Gate>,
-    /// Readable when the channel is, or the waker. The channel's own descriptor is not given out: whoever writes to it, or makes it
-    /// blocking, steals events or stops the reader.
-    watch: OwnedFd,
-    /// An eventfd that counts the wakes that nobody has taken yet.
-    waker: OwnedFd,
+    /// Watches the channel.
+    watch: Watch,
 }
 
 // SAFETY: the pointer is only handed to librdmacm, which lets every thread use a channel.
@@ -91,15 +87,7 @@ impl EventChannel {
         })?;
         let channel = RawChannel(raw);
         rustix::io::ioctl_fionbio(channel.as_fd(), true).map_err(|errno| os_error(OP, errno))?;
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE;
-        let waker = eventfd(0, flags).map_err(|errno| os_error("eventfd", errno))?;
-        let watch = epoll::create(epoll::CreateFlags::CLOEXEC)
-            .map_err(|errno| os_error("epoll_create", errno))?;
-        for fd in [channel.as_fd(), waker.as_fd()] {
-            let data = epoll::EventData::new_u64(0);
-            epoll::add(&watch, fd, data, epoll::EventFlags::IN)
-                .map_err(|errno| os_error("epoll_ctl", errno))?;
-        }
+        let watch = Watch::new(channel.as_fd())?;
         std::mem::forget(channel);
         // INVARIANT: just made, and made non-blocking above.
         Ok(Self {
@@ -107,7 +95,6 @@ impl EventChannel {
                 raw,
                 gate: Mutex::default(),
                 watch,
-                waker,
             }),
         })
     }
@@ -135,13 +122,12 @@ impl EventChannel {
     ///
     /// Each call wakes one. Blocks: no.
     pub fn wake(&self) {
-        // It fails when 2^64 wakes are pending: then nobody is left asleep.
-        let _ = rustix::io::write(&self.inner.waker, &1_u64.to_ne_bytes());
+        self.inner.watch.wake();
     }
 
     /// Takes one wake, if one is pending.
     fn take_wake(&self) -> bool {
-        rustix::io::read(&self.inner.waker, &mut [0; 8]).is_ok()
+        self.inner.watch.take_wake()
     }
 
     fn next_event(&self) -> Result<Option<Event>> {
@@ -204,13 +190,7 @@ impl EventChannel {
         let fd = unsafe { self.inner.raw.as_ref() }.fd;
         // SAFETY: the descriptor stays open as long as the channel, which `self` keeps.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-        // It fails for a descriptor that is not watched, and this one is.
-        let _ = epoll::modify(
-            &self.inner.watch,
-            fd,
-            epoll::EventData::new_u64(0),
-            epoll::EventFlags::IN,
-        );
+        self.inner.watch.look_again(fd);
     }
 
     /// Whether both are the same channel.
@@ -293,16 +273,7 @@ impl EventChannel {
 
     /// Makes the watched descriptor readable while events are kept, which the channel's own does not show.
     pub(super) fn show_kept(&self, gate: &Gate) {
-        let mut interest = epoll::EventFlags::IN;
-        // The waker can always be written to: so to ask for that is to be woken.
-        interest.set(epoll::EventFlags::OUT, gate.has_kept());
-        // It fails for a descriptor that is not watched, and this one is.
-        let _ = epoll::modify(
-            &self.inner.watch,
-            &self.inner.waker,
-            epoll::EventData::new_u64(0),
-            interest,
-        );
+        self.inner.watch.keep_readable(gate.has_kept());
     }
 
     /// Reads one event, inside the gate.
