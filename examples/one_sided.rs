@@ -82,7 +82,7 @@ fn serve(addr: SocketAddr, count: u32) -> Result<(), Error> {
                 break;
             }
         }
-        qp.close()?;
+        qp.destroy()?;
         // Its room in the completion queue is free again once the queue was polled and found empty.
         while cq.poll()?.is_some() {}
         let mut bytes = [0; SIZE as usize];
@@ -133,7 +133,7 @@ fn visit(addr: SocketAddr, text: &[u8]) -> Result<(), Error> {
     qp.send.write(buf, place, 0)?;
     drop(done(&mut cq)?);
     id.disconnect()?;
-    qp.close()
+    qp.destroy()
 }
 
 /// The next event, or the error that it stands for.

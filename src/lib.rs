@@ -100,11 +100,13 @@ pub use self::net::{Connection, Connector, Incoming, Listener, Options, Request}
 pub use self::status::{LookupStatus, RejectReason, Rejection, Status};
 pub use self::verbs::{
     Access, AddressHandle, AddressVector, AsyncEvent, AsyncEventType, AsyncEvents, AsyncSource,
-    AtomicCapability, Buf, Completion, CompletionQueue, Context, CqHandle, DeviceFlags,
-    DeviceLimits, Exposed, ExposedDmaBuf, Foreign, Gid, GidEntry, GidType, HandedBack, HugePage,
-    LinkLayer, MappedMemory, MemoryOwner, Mtu, OnDemandOperations, OnDemandPaging, Op, Pool, Port,
-    PortFlags, PortState, ProtectionDomain, QueuePair, QueuePairInit, QueueToken, ReceiveQueue,
-    Received, Refused, Registration, RemoteMemory, SendQueue, Sent,
+    AtomicCapability, Bare, Batch, Buf, Completion, CompletionQueue, Context, CqHandle,
+    DeviceFlags, DeviceLimits, Exposed, ExposedDmaBuf, Fetch, Foreign, Gid, GidEntry, GidType,
+    HandedBack, HugePage, Inline, Lent, LentMut, LinkLayer, Loan, LoanMut, MappedMemory, Memory,
+    MemoryOwner, Mtu, OnDemandOperations, OnDemandPaging, Op, Partly, Payload, Pieces, Pool, Port,
+    PortFlags, PortState, ProtectionDomain, QueuePair, QueuePairInit, QueueToken, RawRefused,
+    ReceiveQueue, Received, Refused, Registration, RemoteMemory, Returned, ReturnedMut, Scope,
+    Scoped, SendQueue, Sent, SharedReceiveQueue, Single, Sink, Work, WrList,
 };
 
 /// The version of rdma-core that the crate was built with, such as `44.0`; empty where it is not known.

@@ -85,8 +85,8 @@ fn both_ends_with_external_queue_pairs() {
         Done::Received(Status::FLUSHED, 3, vec![])
     );
     disconnected(&client.channel);
-    server.qp.close().expect("destroyed");
-    client.parts.qp.close().expect("destroyed");
+    server.qp.destroy().expect("destroyed");
+    client.parts.qp.destroy().expect("destroyed");
     drop(server_id);
 }
 

@@ -147,7 +147,7 @@ fn case_28_a_queue_pair_is_destroyed_while_another_thread_reads_rejected() {
             let reader = Reader::of(&channel);
             id.connect(ConnParam::new()).unwrap();
             moment(round);
-            parts.qp.close().unwrap();
+            parts.qp.destroy().unwrap();
             // In every other round the id goes at once, too.
             if round % 2 == 0 {
                 reader.has_read();
@@ -179,7 +179,7 @@ fn case_28_a_queue_pair_is_destroyed_while_another_thread_reads_the_answer() {
             let server = End::accept(listening.request(), &ConnParam::new());
             let reader = Reader::of(&channel);
             moment(round);
-            parts.qp.close().unwrap();
+            parts.qp.destroy().unwrap();
             if round % 2 == 0 {
                 reader.has_read();
             }
@@ -226,7 +226,7 @@ fn case_110_a_queue_pair_is_destroyed_while_another_thread_disconnects() {
                 });
                 scope.spawn(|| {
                     moment(round % 8);
-                    qp.close().unwrap();
+                    qp.destroy().unwrap();
                 });
             });
             drop((id, channel, server));

@@ -378,7 +378,7 @@ fn a_sleeping_poller_gives_the_room_of_a_closed_pair_back() {
 
     let poller = thread::spawn(move || cq.wait(Some(Duration::from_secs(4))).expect("waiting"));
     thread::sleep(Duration::from_millis(300));
-    pair.close().expect("close");
+    pair.destroy().expect("close");
     let mut made = None;
     eventually("the room is back", || {
         made = second.create_qp(&pd, &init).ok();
@@ -395,9 +395,9 @@ fn halves_of_two_pairs_are_not_closed_as_one() {
     let (client, server) = pair(&listening);
     let (mut ours, mut theirs) = (client.parts.qp, server.parts.qp);
     std::mem::swap(&mut ours.send, &mut theirs.send);
-    let error = ours.close().unwrap_err();
+    let error = ours.destroy().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::State, "{error}");
-    assert_eq!(theirs.close().unwrap_err().kind(), ErrorKind::State);
+    assert_eq!(theirs.destroy().unwrap_err().kind(), ErrorKind::State);
 }
 
 #[test]

@@ -242,7 +242,7 @@ fn case_34_a_queue_pair_is_destroyed_once_and_says_so() {
         let client = End::client(listening.addr());
         let End { parts, id, channel } = client;
         let Parts { qp, cq, pool, pd } = parts;
-        qp.close().unwrap();
+        qp.destroy().unwrap();
         let error = id.connect(ConnParam::new()).unwrap_err();
         assert_state(&error, "rdma_connect", "there is none");
         // One that could not be made is none either.
@@ -261,7 +261,7 @@ fn case_34_a_queue_pair_is_destroyed_once_and_says_so() {
         id.connect(ConnParam::new()).unwrap();
         let server = End::accept(listening.request(), &ConnParam::new());
         established(&channel);
-        qp.close().unwrap();
+        qp.destroy().unwrap();
         drop((id, channel, init, cq, pool, pd, server));
         eventually("nothing is left", || resources() == before);
     });
@@ -296,7 +296,7 @@ fn case_35_domain_queue_and_pool_may_go_first() {
         drop(cq);
         // A queue pair without a poller: what is posted comes back with its end.
         qp.recv.post(buf, 8).unwrap();
-        qp.close().unwrap();
+        qp.destroy().unwrap();
         drop((id, channel, client));
         eventually("nothing is left", || resources() == before);
     });

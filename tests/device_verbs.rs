@@ -302,7 +302,7 @@ fn case_115_completions_of_a_queue_pair_that_is_gone_find_nothing() {
         }
         assert_eq!(pool.available(), all - 3);
         qp.to_error().unwrap();
-        qp.close().unwrap();
+        qp.destroy().unwrap();
         // rxe leaves the three flushed receives in the completion queue.
         let mut left = 0;
         while let Some(completion) = cq.poll().unwrap() {

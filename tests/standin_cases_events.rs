@@ -410,7 +410,7 @@ fn case_34_a_queue_pair_that_cannot_be_destroyed_keeps_all_it_may_use() {
     let pool = qp.protection_domain().pool(2, 64).unwrap();
     qp.recv.post(pool.take().unwrap(), 7).unwrap();
     standin.fail("ibv_destroy_qp", libc::EBUSY.into(), 0);
-    let error = qp.close().unwrap_err();
+    let error = qp.destroy().unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::EBUSY));
     // The posted buffer is not given back, and nothing that the queue pair needs is ended.
     assert_eq!(pool.available(), 1);

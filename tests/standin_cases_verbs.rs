@@ -144,7 +144,7 @@ fn case_115_completions_of_a_queue_pair_that_is_gone_find_nothing() {
         qp.recv.post(pool.take().unwrap(), number).unwrap();
     }
     qp.to_error().unwrap();
-    qp.close().unwrap();
+    qp.destroy().unwrap();
     let mut seen = 0;
     while let Some(completion) = cq.poll().unwrap() {
         assert_eq!(completion.status(), Status::FLUSHED);

@@ -167,7 +167,7 @@ impl Connection {
         };
         let disconnected = self.traffic.disconnect();
         let drained = self.traffic.drain(os::deadline_after(Some(DRAIN)));
-        let destroyed = self.traffic.qp.close();
+        let destroyed = self.traffic.qp.destroy();
         sent.and(disconnected).and(drained).and(destroyed)
     }
 

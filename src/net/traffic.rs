@@ -221,30 +221,31 @@ impl Traffic {
 
     /// Takes one completion, if there is one, and keeps the books.
     fn completion(&mut self) -> Result<bool> {
-        while let Some(completion) = self.cq.poll()? {
-            let status = completion.status();
-            let op = match completion {
-                Completion::Received(received) => {
+        loop {
+            let (op, status) = match self.cq.poll()? {
+                None => return Ok(false),
+                Some(Completion::Received(received)) => {
                     self.posted -= 1;
+                    let status = received.status();
+                    let buf = received.into_buf();
                     if status.is_success() {
-                        self.inbox.push_back(received.into_buf());
+                        self.inbox.push_back(buf);
                     }
-                    RECV
+                    (RECV, status)
                 }
-                Completion::Sent(_) => {
+                Some(Completion::Sent(sent)) => {
                     self.sending -= 1;
-                    self.lost |= !status.is_success();
-                    SEND
+                    self.lost |= !sent.status().is_success();
+                    (SEND, sent.status())
                 }
                 // Nothing of this connection.
-                Completion::Foreign(_) => continue,
+                Some(_) => continue,
             };
             if !status.is_success() {
                 self.failed(op, status)?;
             }
             return Ok(true);
         }
-        Ok(false)
     }
 
     /// A work request failed, and with it the queue pair: the connection has ended.

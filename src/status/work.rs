@@ -29,18 +29,21 @@ impl Status {
     pub const REMOTE_INVALID: Self = Self(ibv_wc_status::IBV_WC_REM_INV_REQ_ERR.0);
 
     /// From the number in `ibv_wc::status`.
+    #[inline]
     #[must_use]
     pub const fn from_raw(raw: u32) -> Self {
         Self(raw)
     }
 
     /// The number in `ibv_wc::status`.
+    #[inline]
     #[must_use]
     pub const fn as_raw(self) -> u32 {
         self.0
     }
 
     /// Whether the request was carried out.
+    #[inline]
     #[must_use]
     pub const fn is_success(self) -> bool {
         self.0 == Self::SUCCESS.0

@@ -1,5 +1,6 @@
 use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::cq::CqHandle;
 use super::ring::{Producer, Ring};
@@ -11,25 +12,43 @@ pub(super) struct Attached {
     ring: Arc<Ring>,
     index: u32,
     cq: CqHandle,
-    leaked: bool,
+    leaked: AtomicBool,
 }
 
 impl Attached {
-    /// Makes a ring for `depth` requests, attached to `cq`, and its only producer.
-    pub(super) fn new(cq: &CqHandle, depth: u32) -> Result<(Self, Producer)> {
-        let (index, producer) = cq.mailbox().attach(depth)?;
-        let attached = Self {
-            ring: Arc::clone(producer.ring()),
+    /// Makes a ring for `depth` requests of up to `pieces` buffers, attached to `cq`, and its only producer, which is shut.
+    pub(super) fn new(cq: &CqHandle, depth: u32, pieces: u32) -> Result<(Self, Producer)> {
+        let (index, ring) = cq.mailbox().attach(depth, pieces)?;
+        let producer = Producer::shut(Arc::clone(&ring));
+        Ok((Self::of(ring, index, cq), producer))
+    }
+
+    /// Attaches the ring of a shared receive queue to a further completion queue.
+    pub(super) fn shared(cq: &CqHandle, index: u32, ring: &Arc<Ring>) -> Result<Self> {
+        cq.mailbox().attach_shared(index, ring)?;
+        Ok(Self::of(Arc::clone(ring), index, cq))
+    }
+
+    fn of(ring: Arc<Ring>, index: u32, cq: &CqHandle) -> Self {
+        Self {
+            ring,
             index,
             cq: cq.clone(),
-            leaked: false,
-        };
-        Ok((attached, producer))
+            leaked: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn ring(&self) -> &Arc<Ring> {
+        &self.ring
+    }
+
+    pub(super) fn cq(&self) -> &CqHandle {
+        &self.cq
     }
 
     /// Keeps ring and completion queue for ever: the device may still use what is posted, and complete it.
-    pub(super) fn leak(&mut self) {
-        if !mem::replace(&mut self.leaked, true) {
+    pub(super) fn leak(&self) {
+        if !self.leaked.swap(true, Ordering::Relaxed) {
             mem::forget(Arc::clone(&self.ring));
             mem::forget(self.cq.clone());
         }
@@ -38,8 +57,8 @@ impl Attached {
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        if !self.leaked {
-            self.cq.mailbox().retire(self.index);
+        if !*self.leaked.get_mut() {
+            self.cq.mailbox().retire(self.index, self.ring.depth());
         }
     }
 }

@@ -11,16 +11,17 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 
 use super::comp_channel::CompChannel;
-use super::completion::Completion;
 use super::context::Context;
-use super::mailbox::{Mail, Mailbox};
+use super::mailbox::Mailbox;
+use super::pieces::Spread;
+use super::poll::Unread;
 use super::queue_token::QueueToken;
-use super::ring::{self, Ring, Taken};
+use super::table::Table;
 use crate::error::{Error, ErrorKind, Result, errno_of_verbs, pointer_of};
 use crate::os;
 
 /// How many completions one call into the provider takes at most.
-const BATCH: i32 = 16;
+pub(super) const BATCH: i32 = 16;
 
 /// A completion queue (`ibv_cq`): where finished work requests are reported.
 ///
@@ -30,16 +31,19 @@ const BATCH: i32 = 16;
 #[doc(alias = "ibv_destroy_cq")]
 #[doc(alias = "ibv_ack_cq_events")]
 pub struct CompletionQueue {
-    batch: [ibv_wc; BATCH as usize],
-    /// The entries of `batch` that are not handed out yet.
-    unread: std::ops::Range<usize>,
-    /// The rings attached, by index.
-    rings: Vec<Option<Arc<Ring>>>,
-    /// Rings whose queue pair is gone: dropped once the queue has been seen empty since.
-    retiring: Vec<u32>,
+    /// Where the provider puts entries: `room` of them, at least [`BATCH`], from a box.
+    entries: NonNull<ibv_wc>,
+    pub(super) unread: Unread,
+    pub(super) raw: *mut ibv_cq,
+    /// The rings attached.
+    pub(super) table: Table,
+    pub(super) room: usize,
+    pub(super) spread: Spread,
+    /// Rings whose queue pair is gone, with their depths: dropped once the queue has been seen empty since.
+    pub(super) retiring: Vec<(u32, u32)>,
     /// Whether an event may be pending.
     armed: bool,
-    shared: CqHandle,
+    pub(super) shared: CqHandle,
 }
 
 /// The side of a completion queue that queue pairs are made with. It keeps the queue alive. Cloning shares it.
@@ -89,8 +93,10 @@ unsafe impl Send for Inner {}
 // SAFETY: as for `Send`; the fields beside the pointer are `Sync`.
 unsafe impl Sync for Inner {}
 
-// SAFETY: the batch is plain data: the pointers in `ibv_wc` are none.
+// SAFETY: the entries are this value's own, and plain data; the queue is only handed to the provider, which takes its lock.
 unsafe impl Send for CompletionQueue {}
+// SAFETY: through `&CompletionQueue` nothing is polled: descriptors and the shared side are all there is.
+unsafe impl Sync for CompletionQueue {}
 
 impl Context {
     /// Makes a completion queue with room for at least `cqe` completions, to be polled.
@@ -170,10 +176,17 @@ impl CompletionQueue {
             events,
             context: context.clone(),
         };
+        let entries = allocate(BATCH as usize);
         Ok(Self {
-            batch: [ibv_wc::default(); BATCH as usize],
-            unread: 0..0,
-            rings: Vec::new(),
+            entries,
+            unread: Unread {
+                next: entries.as_ptr(),
+                left: 0,
+            },
+            raw: raw.as_ptr(),
+            table: Table::new(),
+            room: BATCH as usize,
+            spread: Spread::NONE,
             retiring: Vec::new(),
             armed: false,
             shared: CqHandle {
@@ -186,30 +199,6 @@ impl CompletionQueue {
     #[must_use]
     pub fn handle(&self) -> CqHandle {
         self.shared.clone()
-    }
-
-    /// Takes the next completion; `None` when there is none now.
-    ///
-    /// Calls `ibv_poll_cq` ([man 3](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)) for several at a time.
-    /// Blocks: no.
-    ///
-    /// # Errors
-    ///
-    /// What the provider reports; the queue is then unusable.
-    #[doc(alias = "ibv_poll_cq")]
-    pub fn poll(&mut self) -> Result<Option<Completion<'_>>> {
-        if self.unread.is_empty() && !self.refill()? {
-            return Ok(None);
-        }
-        let Some(next) = self.unread.next() else {
-            return Ok(None);
-        };
-        let wr_id = self.batch[next].wr_id;
-        let taken = self.take(wr_id).or_else(|| {
-            self.read_mail();
-            self.take_at_last(wr_id)
-        });
-        Ok(Some(Completion::new(&self.batch[next], taken)))
     }
 
     /// Waits until a completion can be polled: true, or until `patience` ends: false. `None` waits for ever.
@@ -269,7 +258,7 @@ impl CompletionQueue {
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn arm(&mut self) -> Result<bool> {
         const OP: &str = "ibv_req_notify_cq";
-        if !self.unread.is_empty() {
+        if self.unread.left > 0 {
             return Ok(true);
         }
         let Some(events) = &self.shared.inner.events else {
@@ -296,69 +285,43 @@ impl CompletionQueue {
 
     /// Whether a completion can be polled now.
     fn has_more(&mut self) -> Result<bool> {
-        Ok(!self.unread.is_empty() || self.refill()?)
-    }
-
-    fn take(&self, wr_id: u64) -> Option<Taken> {
-        let ring = self.rings.get(ring::ring_index(wr_id))?.as_ref()?;
-        // SAFETY: this value is the one poller of its queue, and `ring` completes here only; the provider has reported the
-        // request as complete.
-        unsafe { ring.take(wr_id) }
-    }
-
-    /// As [`take`](Self::take), before the entry is given up.
-    fn take_at_last(&self, wr_id: u64) -> Option<Taken> {
-        let ring = self.rings.get(ring::ring_index(wr_id))?.as_ref()?;
-        if !ring.holds(wr_id) {
-            return None;
+        if self.unread.left == 0 {
+            self.refill()?;
         }
-        self.take(wr_id)
+        Ok(self.unread.left > 0)
     }
 
-    /// Polls the provider; false when the queue is empty.
-    fn refill(&mut self) -> Result<bool> {
-        loop {
-            // SAFETY: `ibv_poll_cq` wants a queue, which the handle keeps alive, and room for as many entries as it is told.
-            let returned = unsafe {
-                rdma_sys::ibv_poll_cq(self.shared.as_raw(), BATCH, self.batch.as_mut_ptr())
-            };
-            match usize::try_from(returned) {
-                Ok(0) if self.queue_is_empty() => {}
-                Ok(0) => return Ok(false),
-                Ok(filled) => {
-                    self.unread = 0..filled.min(BATCH as usize);
-                    return Ok(true);
-                }
-                Err(_) => return Err(Error::os("ibv_poll_cq", returned.saturating_abs())),
-            }
-        }
+    /// The start of the entries.
+    #[inline]
+    pub(super) fn entries(&self) -> *mut ibv_wc {
+        self.entries.as_ptr()
     }
 
-    /// The queue was just seen empty: what was retired before cannot be in it any more. True when the mail has brought more
-    /// to retire, for which the queue must be seen empty once more.
-    fn queue_is_empty(&mut self) -> bool {
-        for index in std::mem::take(&mut self.retiring) {
-            if let Some(ring) = self.rings[index as usize].take() {
-                self.shared.inner.mailbox.release(index, ring.depth());
-            }
-        }
-        self.read_mail();
-        !self.retiring.is_empty()
+    /// Makes room for `wanted` entries, none of which is in use.
+    pub(super) fn grow(&mut self, wanted: usize) {
+        let entries = allocate(wanted);
+        free(std::mem::replace(&mut self.entries, entries), self.room);
+        self.room = wanted;
+        self.unread.left = 0;
     }
+}
 
-    fn read_mail(&mut self) {
-        for mail in self.shared.inner.mailbox.collect() {
-            match mail {
-                Mail::Attach(index, ring) => {
-                    let place = index as usize;
-                    if self.rings.len() <= place {
-                        self.rings.resize(place + 1, None);
-                    }
-                    self.rings[place] = Some(ring);
-                }
-                Mail::Retire(index) => self.retiring.push(index),
-            }
-        }
+/// Entries for the provider to fill, zeroed.
+fn allocate(room: usize) -> NonNull<ibv_wc> {
+    let entries: Box<[ibv_wc]> = vec![ibv_wc::default(); room].into();
+    NonNull::from(Box::leak(entries)).cast()
+}
+
+/// Frees what [`allocate`] gave for the same `room`.
+fn free(entries: NonNull<ibv_wc>, room: usize) {
+    let entries = NonNull::slice_from_raw_parts(entries, room);
+    // SAFETY: the callers own the entries, which came from a box of this length, and give them up.
+    drop(unsafe { Box::from_raw(entries.as_ptr()) });
+}
+
+impl Drop for CompletionQueue {
+    fn drop(&mut self) {
+        free(self.entries, self.room);
     }
 }
 
@@ -402,6 +365,10 @@ impl CqHandle {
     #[must_use]
     pub fn as_raw(&self) -> *mut ibv_cq {
         self.inner.raw.as_ptr()
+    }
+
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     pub(super) fn mailbox(&self) -> &Mailbox {

@@ -4,16 +4,36 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::ring::{MAX_RINGS, Producer, Ring};
+use super::ring::{MAX_RINGS, Ring};
 use crate::error::{Error, Result};
+
+/// The indices of a completion queue's own rings are even, from 2; the odd ones are those of shared receive queues, which have
+/// the same index in every completion queue of the device.
+const FIRST: u32 = 2;
+pub(super) const STEP: u32 = 2;
 
 /// What the posting side tells the poller.
 #[derive(Debug)]
 pub(super) enum Mail {
     /// Completions of this ring may come.
     Attach(u32, Arc<Ring>),
-    /// The queue pair is gone; what is left of it may still be in the queue.
-    Retire(u32),
+    /// The queue of this ring, with so many requests, is gone; what is left of it may still be in the completion queue.
+    Retire(u32, u32),
+}
+
+impl State {
+    /// The room that is left after a queue of `depth` requests.
+    fn room_for(&self, depth: u32) -> Result<u32> {
+        self.room.checked_sub(depth).ok_or_else(|| {
+            Error::too_large(
+                "rdma_create_qp",
+                "requests of the queue pair that the completion queue must hold",
+                u64::from(depth),
+                u64::from(self.room),
+                "make the completion queue as large as all queues of its queue pairs together",
+            )
+        })
+    }
 }
 
 /// The room of a completion queue, its ring indices, and the mail to its poller.
@@ -43,7 +63,7 @@ impl Mailbox {
                 mail: Vec::new(),
                 room: capacity,
                 free: Vec::new(),
-                next: 0,
+                next: FIRST,
             }),
             dirty: AtomicBool::new(false),
             capacity,
@@ -54,46 +74,45 @@ impl Mailbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a ring of `depth` requests for which the queue has room, and tells the poller.
-    pub(super) fn attach(&self, depth: u32) -> Result<(u32, Producer)> {
+    /// Makes a ring of `depth` requests of up to `pieces` buffers, for which the queue has room, and tells the poller.
+    pub(super) fn attach(&self, depth: u32, pieces: u32) -> Result<(u32, Arc<Ring>)> {
         let mut state = self.lock();
-        let Some(room) = state.room.checked_sub(depth) else {
-            return Err(Error::too_large(
-                "rdma_create_qp",
-                "requests of the queue pair that the completion queue must hold",
-                u64::from(depth),
-                u64::from(state.room),
-                "make the completion queue as large as all queues of its queue pairs together",
-            ));
-        };
+        let room = state.room_for(depth)?;
         let index = match state.free.pop() {
             Some(index) => index,
-            None if state.next < MAX_RINGS => {
-                state.next += 1;
-                state.next - 1
+            None if state.next < MAX_RINGS - 1 => {
+                state.next += STEP;
+                state.next - STEP
             }
             None => {
                 return Err(Error::too_large(
                     "rdma_create_qp",
                     "queues attached to the completion queue",
-                    u64::from(MAX_RINGS) + 1,
-                    u64::from(MAX_RINGS),
+                    u64::from(MAX_RINGS / STEP),
+                    u64::from(MAX_RINGS / STEP - 1),
                     "use a second completion queue",
                 ));
             }
         };
         state.room = room;
-        let producer = Ring::with_producer(depth, index);
-        state
-            .mail
-            .push(Mail::Attach(index, Arc::clone(producer.ring())));
+        let ring = Ring::new(depth, pieces, index, None);
+        state.mail.push(Mail::Attach(index, Arc::clone(&ring)));
         self.dirty.store(true, Ordering::Release);
-        Ok((index, producer))
+        Ok((index, ring))
     }
 
-    /// Tells the poller that the queue pair of ring `index` is gone.
-    pub(super) fn retire(&self, index: u32) {
-        self.lock().mail.push(Mail::Retire(index));
+    /// Lets the queue report the requests of the ring of a shared receive queue, too, whose index is odd.
+    pub(super) fn attach_shared(&self, index: u32, ring: &Arc<Ring>) -> Result<()> {
+        let mut state = self.lock();
+        state.room = state.room_for(ring.depth())?;
+        state.mail.push(Mail::Attach(index, Arc::clone(ring)));
+        self.dirty.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Tells the poller that the queue of ring `index`, which held `depth` requests, is gone.
+    pub(super) fn retire(&self, index: u32, depth: u32) {
+        self.lock().mail.push(Mail::Retire(index, depth));
         self.dirty.store(true, Ordering::Release);
         if let Some(bell) = &self.bell {
             // It fails when it has rung 2^64 times: then it is readable.
@@ -121,7 +140,9 @@ impl Mailbox {
     pub(super) fn release(&self, index: u32, depth: u32) {
         let mut state = self.lock();
         state.room += depth;
-        state.free.push(index);
+        if index % STEP == FIRST % STEP {
+            state.free.push(index);
+        }
     }
 
     pub(super) fn capacity(&self) -> u32 {
@@ -137,27 +158,40 @@ mod tests {
     #[test]
     fn rings_never_need_more_room_than_the_queue_has() {
         let mailbox = Mailbox::new(10, None);
-        let (first, _producer) = mailbox.attach(7).unwrap();
-        let error = mailbox.attach(4).unwrap_err();
+        let (first, _ring) = mailbox.attach(7, 1).unwrap();
+        let error = mailbox.attach(4, 1).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TooLarge);
         assert!(
             error.to_string().contains("is 4, the limit is 3"),
             "{error}"
         );
-        let (second, _producer) = mailbox.attach(3).unwrap();
-        assert_eq!((first, second), (0, 1));
+        let (second, _ring) = mailbox.attach(3, 1).unwrap();
+        assert_eq!((first, second), (2, 4));
         mailbox.release(first, 7);
-        assert_eq!(mailbox.attach(7).unwrap().0, first);
+        assert_eq!(mailbox.attach(7, 1).unwrap().0, first);
+    }
+
+    #[test]
+    fn the_index_of_a_shared_queue_is_not_the_completion_queues_to_give() {
+        let mailbox = Mailbox::new(10, None);
+        let ring = Ring::new(6, 1, 7, None);
+        mailbox.attach_shared(7, &ring).unwrap();
+        assert_eq!(
+            mailbox.attach_shared(9, &ring).unwrap_err().kind(),
+            ErrorKind::TooLarge
+        );
+        mailbox.release(7, 6);
+        assert_eq!(mailbox.attach(10, 1).unwrap().0, 2);
     }
 
     #[test]
     fn mail_is_read_once_and_in_order() {
         let mailbox = Mailbox::new(4, None);
-        let (index, _producer) = mailbox.attach(4).unwrap();
-        mailbox.retire(index);
+        let (index, _ring) = mailbox.attach(4, 1).unwrap();
+        mailbox.retire(index, 4);
         let mail = mailbox.collect();
         assert!(
-            matches!(mail[..], [Mail::Attach(0, _), Mail::Retire(0)]),
+            matches!(mail[..], [Mail::Attach(2, _), Mail::Retire(2, 4)]),
             "{mail:?}"
         );
         assert!(mailbox.collect().is_empty());

@@ -2,14 +2,12 @@
 
 use std::any::{Any, TypeId};
 use std::fmt;
-use std::mem::ManuallyDrop;
-use std::ops::{Deref, DerefMut};
-use std::ptr::{self, NonNull};
-use std::slice;
+use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rdma_sys::ibv_sge;
 
+use super::buf::{Buf, Piece};
 use super::handed_back::HandedBack;
 use super::mapped::MappedMemory;
 use super::owner::MemoryOwner;
@@ -25,14 +23,14 @@ use crate::error::{Error, ErrorKind, Result};
 #[doc(alias = "ibv_mr")]
 #[derive(Clone)]
 pub struct Pool {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
 }
 
 /// # Invariants
 ///
 /// Piece `i` describes the `size` bytes at `i * size` of the region; an index is in `free` exactly when no `Buf` or slot owns
 /// its piece.
-struct Inner {
+pub(super) struct Inner {
     pieces: Pieces,
     free: Mutex<Vec<u32>>,
     size: usize,
@@ -44,17 +42,6 @@ struct Inner {
 struct Pieces {
     start: NonNull<Piece>,
     count: usize,
-}
-
-/// One buffer of a pool, as the device needs it.
-pub(super) struct Piece {
-    /// What a send reads: the address, the current length, the key.
-    filled: ibv_sge,
-    /// What a receive may write: the address, the capacity, the key.
-    whole: ibv_sge,
-    /// The pool, as `Arc::into_raw` gave it, while a `Buf` owns the piece; else null.
-    pool: *const Inner,
-    index: u32,
 }
 
 // SAFETY: a descriptor is only touched by whoever owns its piece (a `Buf`), or by `drop`, when there is none.
@@ -213,12 +200,7 @@ impl Pool {
                     length,
                     lkey,
                 };
-                Piece {
-                    filled: whole,
-                    whole,
-                    pool: ptr::null(),
-                    index,
-                }
+                Piece::of_pool(whole, index)
             })
             .collect::<Box<[_]>>();
         // INVARIANT: memory, region and pieces were made together above, and no piece is owned yet.
@@ -278,10 +260,9 @@ impl Pool {
         let mut piece = unsafe { self.inner.pieces.start.add(index as usize) };
         // SAFETY: the index was free, so nobody else owns the piece: this reference is the only one.
         let described = unsafe { piece.as_mut() };
-        described.pool = Arc::into_raw(Arc::clone(&self.inner));
-        described.filled.length = described.whole.length;
-        // INVARIANT: the piece came off the free list and has its pool.
-        Some(Buf { piece })
+        described.take(Arc::clone(&self.inner));
+        // SAFETY: the piece came off the free list and has its pool; nobody else has it.
+        Some(unsafe { Buf::from_piece(piece) })
     }
 
     /// How many bytes a buffer holds.
@@ -314,142 +295,12 @@ impl fmt::Debug for Pool {
 }
 
 impl Inner {
+    /// Takes a piece back.
+    pub(super) fn give_back(&self, index: u32) {
+        self.lock_free().push(index);
+    }
+
     fn lock_free(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A buffer of registered memory, owned by the program: plain bytes.
-///
-/// One word wide. Posting it moves it into the request; the completion brings it back. Dropped, it returns to its [`Pool`].
-///
-/// # Invariants
-///
-/// `piece` is owned by this value alone, and its `pool` is a share of the pool that the piece is of.
-pub struct Buf {
-    piece: NonNull<Piece>,
-}
-
-// SAFETY: a `Buf` owns its piece and the bytes behind it, as a `Box<[u8]>` does.
-unsafe impl Send for Buf {}
-// SAFETY: through `&Buf` bytes and numbers are only read.
-unsafe impl Sync for Buf {}
-
-impl Buf {
-    /// How many bytes fit.
-    #[must_use]
-    pub fn capacity(&self) -> usize {
-        self.whole().length as usize
-    }
-
-    /// Sets how many bytes are in use: what a send sends.
-    ///
-    /// # Panics
-    ///
-    /// When `len` is above the capacity.
-    pub fn set_len(&mut self, len: usize) {
-        let length = u32::try_from(len)
-            .ok()
-            .filter(|&length| length <= self.whole().length);
-        let length = length.unwrap_or_else(|| {
-            panic!(
-                "length {len} of a buffer with a capacity of {}",
-                self.capacity()
-            )
-        });
-        // SAFETY: the piece is this value's own (the invariant).
-        unsafe { (*self.piece.as_ptr()).filled.length = length };
-    }
-
-    /// Copies `data` in and makes that the buffer's content.
-    ///
-    /// # Panics
-    ///
-    /// When `data` is longer than the capacity.
-    pub fn fill_from(&mut self, data: &[u8]) {
-        self.set_len(data.len());
-        self.copy_from_slice(data);
-    }
-
-    /// Whether the buffer is one of `pool`'s.
-    pub(crate) fn is_of(&self, pool: &Pool) -> bool {
-        // SAFETY: the piece is this value's own (the invariant).
-        let own = unsafe { self.piece.as_ref() }.pool;
-        ptr::eq(own, Arc::as_ptr(&pool.inner))
-    }
-
-    /// What a send reads.
-    pub(super) fn filled(&self) -> ibv_sge {
-        // SAFETY: the piece is this value's own (the invariant).
-        unsafe { self.piece.as_ref() }.filled
-    }
-
-    /// What a receive may write.
-    pub(super) fn whole(&self) -> ibv_sge {
-        // SAFETY: the piece is this value's own (the invariant).
-        unsafe { self.piece.as_ref() }.whole
-    }
-
-    /// Gives up the buffer for a pointer, which owns it from now on.
-    pub(super) fn into_piece(self) -> NonNull<Piece> {
-        ManuallyDrop::new(self).piece
-    }
-
-    /// Takes back what [`into_piece`](Self::into_piece) gave.
-    ///
-    /// # Safety
-    ///
-    /// `piece` came from `into_piece`, is taken back once, and no device uses its bytes.
-    pub(super) unsafe fn from_piece(piece: NonNull<Piece>) -> Self {
-        // INVARIANT: the caller hands over what `into_piece` gave up.
-        Self { piece }
-    }
-
-    fn address(&self) -> *mut u8 {
-        // CAST: the address of memory of this process fits its pointers.
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "an address of this process"
-        )]
-        let address = self.whole().addr as usize;
-        ptr::with_exposed_provenance_mut(address)
-    }
-}
-
-impl Deref for Buf {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        let len = self.filled().length as usize;
-        // SAFETY: the first `len` bytes are part of the piece's range, initialised (zeroed at allocation), and owned by this
-        // value: no device uses them, since posting moves the `Buf` away. The pool keeps them allocated.
-        unsafe { slice::from_raw_parts(self.address(), len) }
-    }
-}
-
-impl DerefMut for Buf {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        let len = self.filled().length as usize;
-        // SAFETY: as for `deref`, and `&mut self` makes the access the only one.
-        unsafe { slice::from_raw_parts_mut(self.address(), len) }
-    }
-}
-
-impl fmt::Debug for Buf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Buf")
-            .field("len", &self.len())
-            .field("capacity", &self.capacity())
-            .finish()
-    }
-}
-
-impl Drop for Buf {
-    fn drop(&mut self) {
-        // SAFETY: the piece is this value's own (the invariant), and it is not used after this.
-        let Piece { pool, index, .. } = *unsafe { self.piece.as_ref() };
-        // SAFETY: `pool` came from `Arc::into_raw` when the piece was taken, and that share is given back once, here.
-        let pool = unsafe { Arc::from_raw(pool) };
-        pool.lock_free().push(index);
     }
 }

@@ -1,24 +1,30 @@
 #![expect(unsafe_code, reason = "owns a pointer to an ibv_qp")]
 
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rdma_sys::{ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state, ibv_qp_type};
 
 use super::attached::Attached;
-use super::cq::CqHandle;
+use super::cq::{CompletionQueue, CqHandle};
 use super::pd::ProtectionDomain;
-use super::qp_inner::{QpInner, QpOwner};
+use super::qp_inner::{QpInner, QpOwner, Receives};
 use super::recv_queue::ReceiveQueue;
+use super::ring::{MAX_DEPTH, Producer, Ring};
 use super::rnr_timer::rnr_timer_code;
-use super::send_queue::SendQueue;
-use crate::error::{Error, ErrorKind, Result, errno_of_verbs};
+use super::send_queue::{SendLimits, SendQueue};
+use super::slot::Slot;
+use super::srq::SharedReceiveQueue;
+use super::stage::{Inline, MAX_PIECES};
+use super::work::Work;
+use crate::error::{Error, ErrorKind, Result};
 
 /// A queue pair (`ibv_qp`): a send queue and a receive queue, each of which may live on its own thread.
 ///
 /// It is destroyed when both halves are dropped. What was posted and has not completed comes back to its pools after that, once
-/// the completion queue was polled and found empty, or is gone. See [`close`](Self::close) for an end that reports errors.
+/// the completion queue was polled and found empty, or is gone. See [`close`](Self::close) for an end in order.
 #[doc(alias = "ibv_qp")]
 #[derive(Debug)]
 pub struct QueuePair {
@@ -30,23 +36,42 @@ pub struct QueuePair {
 
 /// What a queue pair is made of: its completion queues and how much it holds (`ibv_qp_init_attr`).
 #[doc(alias = "ibv_qp_init_attr")]
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct QueuePairInit {
     send_cq: CqHandle,
     recv_cq: CqHandle,
+    srq: Option<SharedReceiveQueue>,
     max_send_wr: u32,
     max_recv_wr: u32,
+    max_send_sge: u32,
+    max_recv_sge: u32,
+    max_inline_data: u32,
+}
+
+impl Clone for QueuePairInit {
+    fn clone(&self) -> Self {
+        Self {
+            send_cq: self.send_cq.clone(),
+            recv_cq: self.recv_cq.clone(),
+            srq: self.srq.as_ref().map(SharedReceiveQueue::share),
+            ..*self
+        }
+    }
 }
 
 impl QueuePairInit {
-    /// Depths of 16 for each queue, both completing to `cq`.
+    /// Depths of 16 for each queue, both completing to `cq`, one buffer for each request, and no inline data.
     #[must_use]
     pub fn new(cq: &CqHandle) -> Self {
         Self {
             send_cq: cq.clone(),
             recv_cq: cq.clone(),
+            srq: None,
             max_send_wr: 16,
             max_recv_wr: 16,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 0,
         }
     }
 
@@ -71,6 +96,36 @@ impl QueuePairInit {
         self
     }
 
+    /// How many buffers a request of the send queue may have: at most the device's `max_sge`.
+    #[must_use]
+    pub fn max_send_sge(mut self, pieces: u32) -> Self {
+        self.max_send_sge = pieces;
+        self
+    }
+
+    /// How many buffers a receive may have: at most the device's `max_sge`.
+    #[must_use]
+    pub fn max_recv_sge(mut self, pieces: u32) -> Self {
+        self.max_recv_sge = pieces;
+        self
+    }
+
+    /// How many bytes may be sent [`Inline`](super::Inline). Devices do not tell their limit, and refuse to make a queue pair
+    /// above it.
+    #[must_use]
+    pub fn max_inline_data(mut self, bytes: u32) -> Self {
+        self.max_inline_data = bytes;
+        self
+    }
+
+    /// Has the pair receive through `srq`, in place of a queue of its own: its `max_recv_wr` and `max_recv_sge` mean nothing
+    /// then.
+    #[must_use]
+    pub fn srq(mut self, srq: &SharedReceiveQueue) -> Self {
+        self.srq = Some(srq.share());
+        self
+    }
+
     fn check(&self, op: &'static str, pd: &ProtectionDomain) -> Result<()> {
         let context = pd.context();
         for cq in [&self.send_cq, &self.recv_cq] {
@@ -85,7 +140,31 @@ impl QueuePairInit {
                 ));
             }
         }
-        let limit = context.limits().max_qp_wr();
+        if let Some(srq) = &self.srq {
+            if srq.protection_domain() != pd {
+                return Err(Error::plain(
+                    op,
+                    ErrorKind::InvalidInput,
+                    "the shared receive queue is of another protection domain; make both in one",
+                ));
+            }
+        }
+        let limit = context.limits().max_sge().min(MAX_PIECES);
+        for (field, value) in [
+            ("max_send_sge", self.max_send_sge),
+            ("max_recv_sge", self.max_recv_sge),
+        ] {
+            if value > limit {
+                return Err(Error::too_large(
+                    op,
+                    field,
+                    u64::from(value),
+                    u64::from(limit),
+                    "the device's max_sge is the limit",
+                ));
+            }
+        }
+        let limit = context.limits().max_qp_wr().min(MAX_DEPTH);
         for (field, value) in [
             ("max_send_wr", self.max_send_wr),
             ("max_recv_wr", self.max_recv_wr),
@@ -124,34 +203,54 @@ pub(crate) unsafe fn new_on(
     create: impl FnOnce(&mut ibv_qp_init_attr) -> Result<NonNull<ibv_qp>>,
 ) -> Result<QueuePair> {
     init.check(op, pd)?;
-    let (send, send_producer) = Attached::new(&init.send_cq, init.max_send_wr)?;
-    let (recv, recv_producer) = Attached::new(&init.recv_cq, init.max_recv_wr)?;
+    let (max_send_sge, max_recv_sge) = (init.max_send_sge.max(1), init.max_recv_sge.max(1));
+    let (send, send_producer) = Attached::new(&init.send_cq, init.max_send_wr, max_send_sge)?;
+    let (recv, recv_producer) = match &init.srq {
+        None => {
+            let (recv, producer) = Attached::new(&init.recv_cq, init.max_recv_wr, max_recv_sge)?;
+            (Receives::Own(recv), producer.open())
+        }
+        Some(srq) => {
+            srq.attach(&init.recv_cq)?;
+            let recv = Receives::Shared(srq.share(), init.recv_cq.clone());
+            // Never opened.
+            (recv, Producer::shut(Ring::new(1, 1, 0, None)))
+        }
+    };
     let mut attr = ibv_qp_init_attr {
         send_cq: init.send_cq.as_raw(),
         recv_cq: init.recv_cq.as_raw(),
+        srq: init
+            .srq
+            .as_ref()
+            .map_or(ptr::null_mut(), SharedReceiveQueue::as_raw),
         cap: ibv_qp_cap {
             max_send_wr: init.max_send_wr,
-            max_recv_wr: init.max_recv_wr,
-            max_send_sge: 1,
-            max_recv_sge: 1,
-            max_inline_data: 0,
+            max_recv_wr: match recv {
+                Receives::Own(_) => init.max_recv_wr,
+                Receives::Shared(..) => 0,
+            },
+            max_send_sge,
+            max_recv_sge,
+            max_inline_data: init.max_inline_data,
         },
         qp_type: ibv_qp_type::IBV_QPT_RC,
         ..ibv_qp_init_attr::default()
     };
     let raw = create(&mut attr)?;
     let standing = owner.standing();
-    // INVARIANT: the caller vouches for what `create` made; the rings were attached to its two queues above.
-    let inner = Arc::new(QpInner {
-        raw,
-        owner: Some(owner),
-        send,
-        recv,
-        pd: pd.clone(),
-    });
+    // SAFETY: the caller vouches for what `create` made; the rings were attached to its two queues above.
+    let inner = unsafe { QpInner::new(raw, owner, send, recv, pd.clone()) };
+    let inner = Arc::new(inner);
+    let limits = SendLimits {
+        max_sge: max_send_sge,
+        max_inline_data: init.max_inline_data,
+        iwarp: pd.context().is_iwarp(),
+        reads: true,
+    };
     Ok(QueuePair {
-        send: SendQueue::new(send_producer, standing, Arc::clone(&inner)),
-        recv: ReceiveQueue::new(recv_producer, inner),
+        send: SendQueue::new(send_producer, standing, Arc::clone(&inner), limits),
+        recv: ReceiveQueue::new(recv_producer, inner, max_recv_sge),
     })
 }
 
@@ -168,8 +267,7 @@ impl QueuePair {
     /// The queue pair's number, as peers and completions name it.
     #[must_use]
     pub fn qp_num(&self) -> u32 {
-        // SAFETY: the queue pair is alive while a half of it is, and its number never changes.
-        unsafe { (*self.inner().raw.as_ptr()).qp_num }
+        self.inner().qp_num()
     }
 
     /// The domain that the queue pair was made in.
@@ -211,16 +309,67 @@ impl QueuePair {
     }
 
     fn modify(&mut self, attr: &mut ibv_qp_attr, mask: u32) -> Result<()> {
-        let inner = self.inner();
-        let Some(owner) = &inner.owner else {
-            return Ok(());
-        };
-        errno_of_verbs(owner.modify(inner.raw, attr, mask))
-            .map_err(|errno| Error::os("ibv_modify_qp", errno))
+        self.inner().modify(attr, mask)
     }
 
-    /// Destroys the queue pair and says whether that worked. What was posted and has not completed comes back to its pools, as
-    /// after a drop.
+    /// Ends the queue pair in order: moves it to its error state, polls `cq` until nothing is posted any more, and destroys it.
+    ///
+    /// What was posted goes back to its pools. Completions of other queue pairs that are met are kept for the next
+    /// [`poll`](CompletionQueue::poll). When the pair completes to a second queue, whoever owns that must poll it meanwhile. A
+    /// device that does not flush everything within `patience` is left to the destruction. Receives of a shared queue stay
+    /// there.
+    ///
+    /// Calls `ibv_modify_qp`, `ibv_poll_cq` and `ibv_destroy_qp`
+    /// ([man 3](https://man7.org/linux/man-pages/man3/ibv_destroy_qp.3.html)). Blocks: for up to `patience`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`destroy`](Self::destroy), and what `ibv_poll_cq` reports.
+    pub fn close(mut self, cq: &mut CompletionQueue, patience: Duration) -> Result<()> {
+        // After the device's removal it fails: then the destruction is all there is.
+        let drained = match self.to_error() {
+            Ok(()) => self.drain(cq, patience),
+            Err(_) => Ok(()),
+        };
+        self.destroy()?;
+        drained
+    }
+
+    /// Polls until nothing is posted, or patience ends. The queue pair is in its error state.
+    fn drain(&mut self, cq: &mut CompletionQueue, patience: Duration) -> Result<()> {
+        let deadline = Instant::now() + patience;
+        // Unsignalled requests that have ended well complete with the next one that is signalled. It fails when there is no
+        // room for it: then there is a signalled one already.
+        drop(self.send.post(Work::send(), Inline(&[]), 0));
+        let send = Arc::clone(self.inner().send.ring());
+        let recv = match &self.inner().recv {
+            Receives::Own(attached) => Some(Arc::clone(attached.ring())),
+            Receives::Shared(..) => None,
+        };
+        while !(self.send.is_idle() && self.recv.is_idle()) {
+            let of_this_pair = |ring: &Ring, slot: &Slot| {
+                let own = ptr::eq(ring, &*send)
+                    || recv.as_ref().is_some_and(|recv| ptr::eq(ring, &**recv));
+                if own {
+                    // SAFETY: `sweep` calls this as the consumer of a request that has completed.
+                    unsafe { ring.clear(slot) };
+                }
+                own
+            };
+            // SAFETY: a slot is cleared, or left alone.
+            let any = unsafe { cq.sweep(of_this_pair) }?;
+            if !any {
+                if Instant::now() >= deadline {
+                    break;
+                }
+                thread::yield_now();
+            }
+        }
+        Ok(())
+    }
+
+    /// Destroys the queue pair at once and says whether that worked. What was posted and has not completed comes back to its
+    /// pools, as after a drop. See [`close`](Self::close) for an end in order.
     ///
     /// Calls `ibv_destroy_qp` ([man 3](https://man7.org/linux/man-pages/man3/ibv_destroy_qp.3.html)). Blocks: for as long as
     /// the device takes.
@@ -230,7 +379,7 @@ impl QueuePair {
     /// `EBUSY` and what else the device reports; the queue pair and everything posted to it is leaked then, since the device
     /// may still use it. [`State`](ErrorKind::State) when the halves were exchanged with another pair's.
     #[doc(alias = "ibv_destroy_qp")]
-    pub fn close(self) -> Result<()> {
+    pub fn destroy(self) -> Result<()> {
         let Self { send, recv } = self;
         if !send.is_of_the_pair_of(&recv) {
             return Err(Error::state(
@@ -240,7 +389,7 @@ impl QueuePair {
             ));
         }
         drop(send);
-        let Some(mut inner) = Arc::into_inner(recv.into_inner()) else {
+        let Some(inner) = Arc::into_inner(recv.into_inner()) else {
             return Ok(());
         };
         inner.end()
@@ -249,10 +398,10 @@ impl QueuePair {
     /// The raw queue pair, valid while this value is.
     #[must_use]
     pub fn as_raw(&self) -> *mut ibv_qp {
-        self.inner().as_raw()
+        self.inner().raw().as_ptr()
     }
 
-    fn inner(&self) -> &QpInner {
+    pub(super) fn inner(&self) -> &QpInner {
         self.recv.inner()
     }
 }

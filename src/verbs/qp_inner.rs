@@ -3,12 +3,15 @@
 use std::fmt;
 use std::mem;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rdma_sys::{ibv_qp, ibv_qp_attr};
 
 use super::attached::Attached;
+use super::cq::CqHandle;
 use super::pd::ProtectionDomain;
+use super::srq::SharedReceiveQueue;
 use super::standing::Standing;
 use crate::error::{Error, Result, errno_of_verbs};
 
@@ -26,38 +29,111 @@ pub(crate) trait QpOwner: Send + Sync {
 
 /// # Invariants
 ///
-/// `raw` is a queue pair in `pd` that completes to `send_cq` and `recv_cq`, and only `owner` destroys it, once, when this is
-/// dropped. Whatever is posted to it sits in `send_ring` and `recv_ring`.
+/// `raw` is a queue pair in `pd` that completes to the queues of `send` and `recv`, and only `owner` destroys it, once, at the
+/// end of a scope or when this is dropped. Whatever is posted to it sits in their rings.
 pub(super) struct QpInner {
-    pub(super) raw: NonNull<ibv_qp>,
+    raw: NonNull<ibv_qp>,
+    qp_num: u32,
     /// `None` once the queue pair is destroyed, or leaked.
-    pub(super) owner: Option<Box<dyn QpOwner>>,
+    owner: Mutex<Option<Box<dyn QpOwner>>>,
+    has_ended: AtomicBool,
     pub(super) send: Attached,
-    pub(super) recv: Attached,
+    pub(super) recv: Receives,
     pub(super) pd: ProtectionDomain,
+}
+
+/// Where a queue pair receives.
+#[derive(Debug)]
+pub(super) enum Receives {
+    /// From a queue of its own.
+    Own(Attached),
+    /// From a shared one, completing to the queue.
+    Shared(SharedReceiveQueue, CqHandle),
 }
 
 // SAFETY: the pointer is only handed to libibverbs and to the provider, which take the queue pair's locks, and to the owner,
 // which takes those that its end needs.
 unsafe impl Send for QpInner {}
-// SAFETY: as for `Send`; nothing is written through `&QpInner`.
+// SAFETY: as for `Send`; what is written through `&QpInner` is behind a lock, or atomic.
 unsafe impl Sync for QpInner {}
 
 impl QpInner {
-    pub(super) fn as_raw(&self) -> *mut ibv_qp {
-        self.raw.as_ptr()
+    /// # Safety
+    ///
+    /// As the invariants say.
+    pub(super) unsafe fn new(
+        raw: NonNull<ibv_qp>,
+        owner: Box<dyn QpOwner>,
+        send: Attached,
+        recv: Receives,
+        pd: ProtectionDomain,
+    ) -> Self {
+        // SAFETY: the queue pair is alive, and its number never changes.
+        let qp_num = unsafe { (*raw.as_ptr()).qp_num };
+        Self {
+            raw,
+            qp_num,
+            owner: Mutex::new(Some(owner)),
+            has_ended: AtomicBool::new(false),
+            send,
+            recv,
+            pd,
+        }
+    }
+
+    pub(super) fn raw(&self) -> NonNull<ibv_qp> {
+        self.raw
+    }
+
+    pub(super) fn qp_num(&self) -> u32 {
+        self.qp_num
+    }
+
+    /// Whether the queue pair was destroyed, or leaked.
+    pub(super) fn is_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
+    }
+
+    /// The completion queue that receives complete to.
+    pub(super) fn recv_cq(&self) -> &CqHandle {
+        match &self.recv {
+            Receives::Own(attached) => attached.cq(),
+            Receives::Shared(_, cq) => cq,
+        }
+    }
+
+    /// Changes attributes of the queue pair.
+    pub(super) fn modify(&self, attr: &mut ibv_qp_attr, mask: u32) -> Result<()> {
+        const OP: &str = "ibv_modify_qp";
+        let owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(owner) = &*owner else {
+            return Err(Error::state(
+                OP,
+                "a queue pair",
+                "this one was destroyed at the end of a scope",
+            ));
+        };
+        errno_of_verbs(owner.modify(self.raw, attr, mask)).map_err(|errno| Error::os(OP, errno))
     }
 
     /// Destroys the queue pair, the first time.
-    pub(super) fn end(&mut self) -> Result<()> {
-        let Some(owner) = self.owner.take() else {
+    pub(super) fn end(&self) -> Result<()> {
+        let mut owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(owner) = owner.take() else {
             return Ok(());
         };
+        self.has_ended.store(true, Ordering::Release);
         if let Err(errno) = errno_of_verbs(owner.destroy(self.raw)) {
             // The device may still use the queue pair, and so everything that it was made of and all that is posted.
             mem::forget(owner);
             self.send.leak();
-            self.recv.leak();
+            match &self.recv {
+                Receives::Own(attached) => attached.leak(),
+                Receives::Shared(srq, cq) => {
+                    mem::forget(srq.share());
+                    mem::forget(cq.clone());
+                }
+            }
             mem::forget(self.pd.clone());
             return Err(Error::os("ibv_destroy_qp", errno));
         }
@@ -67,7 +143,7 @@ impl QpInner {
 
 impl Drop for QpInner {
     fn drop(&mut self) {
-        // `close` is for those who want to know; a failure here has leaked what the device may hold.
+        // `destroy` is for those who want to know; a failure here has leaked what the device may hold.
         drop(self.end());
     }
 }
@@ -75,6 +151,7 @@ impl Drop for QpInner {
 impl fmt::Debug for QpInner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("QueuePair")
+            .field("qp_num", &self.qp_num)
             .field("send", &self.send)
             .field("recv", &self.recv)
             .field("pd", &self.pd)

@@ -15,24 +15,28 @@ impl RemoteMemory {
     pub const SIZE: usize = 16;
 
     /// From an address, a key and a length in bytes that were learnt in another way.
+    #[inline]
     #[must_use]
     pub const fn new(addr: u64, rkey: u32, len: u32) -> Self {
         Self { addr, rkey, len }
     }
 
     /// The address, in the peer's process.
+    #[inline]
     #[must_use]
     pub const fn addr(self) -> u64 {
         self.addr
     }
 
     /// The key.
+    #[inline]
     #[must_use]
     pub const fn rkey(self) -> u32 {
         self.rkey
     }
 
     /// How many bytes.
+    #[inline]
     #[must_use]
     pub const fn len(self) -> u32 {
         self.len

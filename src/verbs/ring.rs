@@ -1,168 +1,193 @@
-#![expect(
-    unsafe_code,
-    reason = "hands buffers from a posting thread to a polling thread"
-)]
+#![expect(unsafe_code, reason = "walks over the slots of a ring")]
 
 use std::cell::UnsafeCell;
 use std::fmt;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 
-use super::completion::Op;
-use super::pool::{Buf, Piece};
+use super::buf::{Buf, Piece};
+use super::slot::{Held, Kind, Slot};
+use super::stage::Further;
 
 /// The slots of one work queue: what is posted and has not completed.
 ///
 /// A completion names its request by the `wr_id` that is also in the slot, never by a pointer: bits 63 to 24 are the
 /// request's number, bits 23 to 4 the ring's index in its completion queue, bits 3 to 0 are zero. A repeated, stale or
-/// invented `wr_id` matches no slot.
+/// invented `wr_id` matches no slot. Index 0 is no ring's, so no id is 0.
 ///
-/// # Invariants
-///
-/// While a slot's `id` is 0 its other fields belong to the [`Producer`], else to the ring's one consumer, the poller of the
-/// completion queue. The producer stores the id (release) before it calls the provider; the consumer stores 0 (release) after
-/// it has read the fields. So nobody reads a field while somebody writes it.
+/// There is one [`Producer`] of a ring and, at a time, one consumer of a slot: see [`Slot`].
 pub(super) struct Ring {
     slots: Box<[Slot]>,
-    /// `slots.len() - 1`; the length is a power of two.
-    mask: u64,
-    /// How many requests may be outstanding: at most `slots.len()`.
-    depth: u64,
+    /// How many requests may be outstanding: at most `slots.len()`. The slots above are taken for good.
+    depth: u32,
     /// The index in the completion queue's table, in place in a `wr_id`.
     index_bits: u64,
+    /// The second and further buffers of each slot, `further_each` for each. They belong to whom the slot's `held` belongs to.
+    further: Box<[UnsafeCell<Option<NonNull<Piece>>>]>,
+    further_each: usize,
+    /// Whether several completion queues complete requests of this ring.
+    pub(super) has_many_consumers: AtomicBool,
+    /// Given back with the ring.
+    _index: Option<Box<dyn Send + Sync>>,
 }
 
-/// One request. 32 bytes, so that two share a cache line and none crosses one.
-#[repr(C, align(32))]
-struct Slot {
-    id: AtomicU64,
-    user: UnsafeCell<u64>,
-    piece: UnsafeCell<Option<NonNull<Piece>>>,
-    op: UnsafeCell<Op>,
-}
-
-const _: () = assert!(size_of::<Slot>() == 32);
-
-/// What a slot held.
-pub(super) struct Taken {
-    pub(super) buf: Buf,
-    pub(super) user: u64,
-    pub(super) op: Op,
-}
-
-const INDEX_SHIFT: u32 = 4;
+pub(super) const INDEX_SHIFT: u32 = 4;
 const NUMBER_SHIFT: u32 = 24;
+/// From one request's id to the next one's.
+const NEXT: u64 = 1 << NUMBER_SHIFT;
+/// From a `wr_id` to the byte offset of its slot, before the ring's mask.
+const OFFSET_SHIFT: u32 = NUMBER_SHIFT - SLOT_SHIFT;
+const SLOT_SHIFT: u32 = size_of::<Slot>().trailing_zeros();
 /// Ring indices are below this.
 pub(super) const MAX_RINGS: u32 = 1 << (NUMBER_SHIFT - INDEX_SHIFT);
 
-/// The index of the ring that a `wr_id` names.
-pub(super) fn ring_index(wr_id: u64) -> usize {
-    // CAST: 20 bits.
-    (wr_id >> INDEX_SHIFT) as usize & (MAX_RINGS as usize - 1)
-}
+/// An id that stands in slots which are taken for good: it names index `MAX_RINGS - 1` and request 0 there. A completion with
+/// that `wr_id` is looked for where that index leads, which is at none of these slots.
+pub(super) const NEVER: u64 = ((MAX_RINGS as u64) - 1) << INDEX_SHIFT;
 
-// SAFETY: the cells are passed between one producer and one consumer by the `id` (the invariant): acquire and release order
-// the accesses. A piece may be sent, as the `Buf` that it stands for.
+/// The slot of a producer that may not post: never free.
+static SHUT: Slot = Slot::new(NEVER);
+
+// SAFETY: the slots are `Send` and `Sync`; `further` is passed between producer and consumer together with the slot.
 unsafe impl Send for Ring {}
-// SAFETY: as for `Send`: there is one `Producer` of a ring and one consumer, and the `id` says whose turn it is.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Ring {}
 
-impl Ring {
-    /// Makes a ring for `depth` outstanding requests, with `index` in its completion queue, and its only producer.
-    pub(super) fn with_producer(depth: u32, index: u32) -> Producer {
-        let len = depth.max(1).next_power_of_two();
-        let slots = (0..len)
-            .map(|_| Slot {
-                id: AtomicU64::new(0),
-                user: UnsafeCell::new(0),
-                piece: UnsafeCell::new(None),
-                op: UnsafeCell::new(Op::Send),
-            })
-            .collect();
-        Producer {
-            ring: Arc::new(Self {
-                slots,
-                mask: u64::from(len) - 1,
-                depth: u64::from(depth),
-                index_bits: u64::from(index) << INDEX_SHIFT,
-            }),
-            // Number 0 of ring 0 would give the id 0, which means "free".
-            next: 1,
+/// Where the slots of a ring are: what posting and polling need of it.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    slots: NonNull<Slot>,
+    /// The byte offset of the last slot.
+    mask: u32,
+}
+
+impl Place {
+    /// A place of one slot for good.
+    pub(super) const fn of_static(slot: &'static Slot) -> Self {
+        Self {
+            // SAFETY: a reference is not null.
+            slots: unsafe { NonNull::new_unchecked(ptr::from_ref(slot).cast_mut()) },
+            mask: 0,
         }
     }
 
-    fn slot(&self, number: u64) -> &Slot {
-        // CAST: the mask is below 2^32.
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "masked to the length of a slice"
-        )]
-        let place = (number & self.mask) as usize;
-        &self.slots[place]
-    }
-
-    /// Takes out the request that `wr_id` names, if it is posted in this ring.
+    /// The slot of the request `id`.
     ///
     /// # Safety
     ///
-    /// The caller is the ring's consumer, and the request is complete: the device has let go of its memory.
-    pub(super) unsafe fn take(&self, wr_id: u64) -> Option<Taken> {
-        let slot = self.slot(wr_id >> NUMBER_SHIFT);
-        if wr_id == 0 || slot.id.load(Ordering::Acquire) != wr_id {
-            return None;
-        }
-        // SAFETY: the id is not 0, so the fields are the consumer's, which the caller is.
-        let user = unsafe { *slot.user.get() };
-        // SAFETY: as above.
-        let op = unsafe { *slot.op.get() };
-        // SAFETY: as above.
-        let piece = unsafe { *slot.piece.get() };
-        slot.id.store(0, Ordering::Release);
-        let piece = piece?;
-        // SAFETY: the piece came from `into_piece` and is taken back once, since the id is 0 now; the device has let go.
-        let buf = unsafe { Buf::from_piece(piece) };
-        Some(Taken { buf, user, op })
+    /// The ring of this place is alive, for as long as the reference is used.
+    #[inline]
+    pub(super) unsafe fn slot<'a>(self, id: u64) -> &'a Slot {
+        // CAST: masked to 32 bits.
+        #[expect(clippy::cast_possible_truncation, reason = "masked to 32 bits")]
+        let offset = ((id >> OFFSET_SHIFT) as u32 & self.mask) as usize;
+        // SAFETY: the mask keeps the offset inside the ring's slots, at the start of one.
+        let slot = unsafe { self.slots.byte_add(offset) };
+        // SAFETY: the caller keeps the ring alive; slots are shared by reference only.
+        unsafe { slot.as_ref() }
+    }
+}
+
+impl Ring {
+    /// Makes a ring for `depth` outstanding requests of up to `pieces` buffers each, with `index` in its completion queue.
+    pub(super) fn new(
+        depth: u32,
+        pieces: u32,
+        index: u32,
+        guard: Option<Box<dyn Send + Sync>>,
+    ) -> Arc<Self> {
+        let depth = depth.max(1);
+        let len = depth.next_power_of_two();
+        let slots = (0..len)
+            .map(|place| Slot::new(if place < depth { 0 } else { NEVER }))
+            .collect();
+        let further_each = pieces.saturating_sub(1) as usize;
+        let further = (0..len as usize * further_each)
+            .map(|_| UnsafeCell::new(None))
+            .collect();
+        Arc::new(Self {
+            slots,
+            depth,
+            index_bits: u64::from(index) << INDEX_SHIFT,
+            further,
+            further_each,
+            has_many_consumers: AtomicBool::new(false),
+            _index: guard,
+        })
     }
 
-    /// Whether the request that `wr_id` names is posted in this ring, by a read that sees the producer's last word whatever
-    /// order the device's writes became visible in.
-    pub(super) fn holds(&self, wr_id: u64) -> bool {
-        let id = &self.slot(wr_id >> NUMBER_SHIFT).id;
-        id.compare_exchange(wr_id, wr_id, Ordering::AcqRel, Ordering::Acquire)
-            .is_ok()
+    pub(super) fn place(&self) -> Place {
+        let bytes = (self.slots.len() - 1) << SLOT_SHIFT;
+        Place {
+            slots: NonNull::from(&self.slots[0]),
+            // CAST: a ring has at most 2^20 slots, as `MAX_DEPTH` says.
+            #[expect(clippy::cast_possible_truncation, reason = "at most MAX_DEPTH slots")]
+            mask: bytes as u32,
+        }
+    }
+
+    fn position(&self, slot: &Slot) -> usize {
+        (ptr::from_ref(slot).addr() - self.slots.as_ptr().addr()) >> SLOT_SHIFT
+    }
+
+    /// The cells of the further buffers of `slot`.
+    pub(super) fn further(&self, slot: &Slot) -> Further<'_> {
+        let start = self.position(slot) * self.further_each;
+        &self.further[start..start + self.further_each]
+    }
+
+    /// The slots with a posted request.
+    pub(super) fn posted(&self) -> impl Iterator<Item = &Slot> {
+        self.slots[..self.depth as usize]
+            .iter()
+            .filter(|slot| !slot.is_free())
     }
 
     /// Whether nothing is posted.
     pub(super) fn is_empty(&self) -> bool {
-        self.slots
-            .iter()
-            .all(|slot| slot.id.load(Ordering::Acquire) == 0)
+        self.posted().next().is_none()
     }
 
     /// How many requests may be outstanding.
     pub(super) fn depth(&self) -> u32 {
-        // CAST: it was made from a u32.
-        #[expect(clippy::cast_possible_truncation, reason = "made from a u32")]
-        let depth = self.depth as u32;
-        depth
+        self.depth
+    }
+
+    /// Takes the buffers out of a slot, and gives the slot back.
+    ///
+    /// # Safety
+    ///
+    /// The caller is the consumer of `slot`, or acts in its place; the slot is of this ring and holds a request; no device uses
+    /// its memory any more.
+    pub(super) unsafe fn clear(&self, slot: &Slot) {
+        // SAFETY: the caller's own obligation.
+        let held = unsafe { slot.held() };
+        if let Some(piece) = held.piece {
+            // SAFETY: the piece came from `into_piece`, and the caller says that the device has let go; it is taken once, since
+            // the slot is freed below. Lent memory of a scope ends in the same way.
+            drop(unsafe { Buf::from_piece(piece) });
+        }
+        if held.kind() == Kind::Pieces {
+            for further in self.further(slot) {
+                // SAFETY: the further buffers of a slot belong to whom the slot belongs to.
+                if let Some(piece) = unsafe { (*further.get()).take() } {
+                    // SAFETY: as above.
+                    drop(unsafe { Buf::from_piece(piece) });
+                }
+            }
+        }
+        slot.free();
     }
 }
 
 impl Drop for Ring {
-    /// Gives every buffer back to its pool. A ring is dropped only when its queue pair's destruction has succeeded: until
-    /// then the queue pair holds it, and if the destruction fails it is leaked.
+    /// Gives every buffer back to its pool. A ring is dropped only when its queue's destruction has succeeded: until then the
+    /// queue holds it, and if the destruction fails it is leaked.
     fn drop(&mut self) {
-        for slot in &mut self.slots {
-            if *slot.id.get_mut() == 0 {
-                continue;
-            }
-            let Some(piece) = slot.piece.get_mut().take() else {
-                continue;
-            };
-            // SAFETY: the piece came from `into_piece`; nobody else takes it back, since the ring is dropped; the queue pair
-            // is gone, so the device does not use it.
-            drop(unsafe { Buf::from_piece(piece) });
+        for slot in self.posted() {
+            // SAFETY: nobody else has the ring; its queue is gone, so no device uses the memory.
+            unsafe { self.clear(slot) };
         }
     }
 }
@@ -175,80 +200,313 @@ impl fmt::Debug for Ring {
     }
 }
 
+/// A slot that was seen free, and the id of the request that goes into it.
+#[derive(Clone, Copy)]
+pub(super) struct Ready {
+    slot: NonNull<Slot>,
+    pub(super) id: u64,
+}
+
 /// The posting side of a [`Ring`]: there is one, and it is used through `&mut`.
 #[derive(Debug)]
 pub(super) struct Producer {
-    ring: Arc<Ring>,
+    place: Place,
+    /// The id of the next request.
     next: u64,
+    /// How many unsignalled requests were posted since the last signalled one, in place for `kind_and_run`.
+    run: u32,
+    /// At this length a request is signalled in any case.
+    longest_run: u32,
+    ring: Arc<Ring>,
 }
 
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Place").finish()
+    }
+}
+
+// SAFETY: the place is the ring's, whose slots are `Sync`, or a static.
+unsafe impl Send for Producer {}
+// SAFETY: as for `Send`: through `&Producer` atomics and numbers are read.
+unsafe impl Sync for Producer {}
+
 impl Producer {
+    /// The only producer of `ring`, shut.
+    pub(super) fn shut(ring: Arc<Ring>) -> Self {
+        Self {
+            place: Place::of_static(&SHUT),
+            next: ring.index_bits,
+            run: 0,
+            longest_run: (ring.depth / 2).max(1) * Held::RUN,
+            ring,
+        }
+    }
+
+    /// Lets it post.
+    pub(super) fn open(mut self) -> Self {
+        self.reopen();
+        self
+    }
+
+    pub(super) fn reopen(&mut self) {
+        self.place = self.ring.place();
+    }
+
+    /// Ends posting: from now on no slot is free.
+    pub(super) fn close(&mut self) {
+        self.place = Place::of_static(&SHUT);
+    }
+
+    pub(super) fn is_shut(&self) -> bool {
+        ptr::eq(self.place.slots.as_ptr(), &raw const SHUT)
+    }
+
     pub(super) fn ring(&self) -> &Arc<Ring> {
         &self.ring
     }
 
-    /// Puts a request into the next slot and gives the `wr_id` to post it with; gives the buffer back when the queue is full.
-    pub(super) fn put(&mut self, buf: Buf, user: u64, op: Op) -> Result<u64, Buf> {
-        let number = self.next;
-        let slot = self.ring.slot(number);
-        let oldest = self.ring.slot(number.wrapping_sub(self.ring.depth));
-        if slot.id.load(Ordering::Acquire) != 0 || oldest.id.load(Ordering::Acquire) != 0 {
-            return Err(buf);
-        }
-        let id = (number << NUMBER_SHIFT) | self.ring.index_bits;
-        // SAFETY: the id is 0, so the fields are the producer's, which `&mut self` is.
-        unsafe { *slot.user.get() = user };
-        // SAFETY: as above.
-        unsafe { *slot.op.get() = op };
-        // SAFETY: as above.
-        unsafe { *slot.piece.get() = Some(buf.into_piece()) };
-        slot.id.store(id, Ordering::Release);
-        // 40 bits of number: after the last comes 1, as at the start.
-        self.next = if number == u64::MAX >> NUMBER_SHIFT {
-            1
-        } else {
-            number + 1
-        };
-        Ok(id)
+    /// The slot of the next request, which may not be free.
+    #[inline]
+    pub(super) fn slot(&self) -> &Slot {
+        // SAFETY: the producer keeps its ring; the other place is a static.
+        unsafe { self.place.slot(self.next) }
     }
 
-    /// Takes back the request just put, which the provider has refused by name.
+    /// The cells of the further buffers of the next slot, which is free.
+    pub(super) fn further(&self) -> Further<'_> {
+        self.ring.further(self.slot())
+    }
+
+    /// Whether the next slot is free.
+    #[inline]
+    #[cfg(test)]
+    pub(super) fn is_ready(&self) -> bool {
+        self.slot().is_free()
+    }
+
+    /// The next slot, if it is free.
+    #[inline]
+    pub(super) fn ready(&self) -> Option<Ready> {
+        let id = self.next;
+        // SAFETY: the producer keeps its ring; the other place is a static.
+        let slot: &Slot = unsafe { self.place.slot(id) };
+        slot.is_free().then(|| Ready {
+            slot: NonNull::from(slot),
+            id,
+        })
+    }
+
+    /// Goes on to the next lap if the next slot is taken for good; none when the queue is full.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn skip(&mut self) -> Option<Ready> {
+        let number = self.next >> NUMBER_SHIFT;
+        let len = self.ring.slots.len() as u64;
+        if number % len < u64::from(self.ring.depth) || self.is_shut() {
+            return self.ready();
+        }
+        self.next = self.next.wrapping_add((len - number % len) << NUMBER_SHIFT);
+        self.ready()
+    }
+
+    /// Goes on to the next free slot, wherever it is; none when there is none.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn look_further(&mut self) -> Option<Ready> {
+        (0..self.ring.slots.len()).find_map(|_| {
+            self.next = self.next.wrapping_add(NEXT);
+            self.ready()
+        })
+    }
+
+    /// Puts a signalled request into the next slot.
     ///
     /// # Safety
     ///
-    /// `id` is what the last `put` gave, and the device does not have the request.
-    pub(super) unsafe fn take_back(&mut self, id: u64) -> Option<Buf> {
-        // SAFETY: the provider refused the request, so no completion of it comes and the consumer does not touch the slot:
-        // this call acts in its place.
-        let taken = unsafe { self.ring.take(id) }?;
-        self.next = id >> NUMBER_SHIFT;
-        Some(taken.buf)
+    /// `ready` was given by [`ready`](Self::ready) since the last `put`.
+    #[inline]
+    pub(super) unsafe fn put(&mut self, ready: Ready, mut held: Held) {
+        held.kind_and_run |= self.run;
+        self.run = 0;
+        // SAFETY: the caller's own obligation.
+        unsafe { self.put_as_it_is(ready, held) }
     }
+
+    /// Whether the next request must be signalled whatever the caller says: unsignalled ones keep their slots.
+    #[inline]
+    pub(super) fn must_signal(&self) -> bool {
+        self.run >= self.longest_run
+    }
+
+    /// As [`put`](Self::put), for a request that is not signalled.
+    ///
+    /// # Safety
+    ///
+    /// As for [`put`](Self::put).
+    #[inline]
+    pub(super) unsafe fn put_unsignaled(&mut self, ready: Ready, mut held: Held) {
+        held.kind_and_run |= self.run;
+        self.run += Held::RUN;
+        // SAFETY: the caller's own obligation.
+        unsafe { self.put_as_it_is(ready, held) }
+    }
+
+    /// As [`put`](Self::put), for a receive queue.
+    ///
+    /// # Safety
+    ///
+    /// As for [`put`](Self::put).
+    #[inline]
+    pub(super) unsafe fn put_as_it_is(&mut self, ready: Ready, held: Held) {
+        // SAFETY: the producer keeps its ring.
+        let slot = unsafe { ready.slot.as_ref() };
+        // SAFETY: the caller has seen the slot free, and `&mut self` is the producer.
+        unsafe { slot.put(ready.id, held) };
+        self.next = ready.id.wrapping_add(NEXT);
+    }
+
+    /// The slot of `id`, which was put.
+    pub(super) fn slot_of(&self, id: u64) -> &Slot {
+        // SAFETY: the producer keeps its ring; the other place is a static.
+        unsafe { self.place.slot(id) }
+    }
+
+    /// Takes back the last request that was put and not taken back yet, after its buffers were taken out.
+    ///
+    /// # Safety
+    ///
+    /// `id` is that request's, and the device does not have it.
+    pub(super) unsafe fn take_back(&mut self, id: u64, signaled: bool) {
+        let slot = self.slot_of(id);
+        // SAFETY: the device does not have the request, so no completion of it comes and the consumer does not touch the slot:
+        // this call acts in its place.
+        let run = unsafe { slot.held() }.kind_and_run & !(Held::RUN - 1);
+        slot.free();
+        self.next = id;
+        debug_assert!(signaled || self.run == run + Held::RUN);
+        self.run = run;
+    }
+}
+
+/// The id that was posted `run` requests before `id`.
+pub(super) fn id_before(id: u64, run: u32) -> u64 {
+    id.wrapping_sub(u64::from(run) << NUMBER_SHIFT)
+}
+
+/// A queue holds at most as many requests.
+pub(super) const MAX_DEPTH: u32 = 1 << 20;
+const _: () = assert!((MAX_DEPTH as u64) << SLOT_SHIFT <= u32::MAX as u64);
+
+/// The index of the ring that a `wr_id` names.
+pub(super) fn ring_index(wr_id: u64) -> usize {
+    // CAST: 20 bits.
+    (wr_id >> INDEX_SHIFT) as usize & (MAX_RINGS as usize - 1)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::op::Op;
     use super::*;
 
-    #[test]
-    fn an_id_names_its_ring_and_never_is_zero() {
-        let producer = Ring::with_producer(4, 5);
-        assert_eq!(producer.next, 1);
-        assert_eq!(
-            ring_index((7 << NUMBER_SHIFT) | producer.ring.index_bits),
-            5
-        );
-        assert_eq!(ring_index(u64::MAX), MAX_RINGS as usize - 1);
+    fn bare(user: u64) -> Held {
+        Held::new(Kind::Bare, Op::Send, user)
+    }
+
+    fn producer(depth: u32) -> Producer {
+        Producer::shut(Ring::new(depth, 1, 5, None)).open()
+    }
+
+    /// Puts a request, and gives its id.
+    ///
+    /// # Safety
+    ///
+    /// The next slot is free.
+    unsafe fn put(producer: &mut Producer) -> u64 {
+        let ready = producer.ready().unwrap();
+        // SAFETY: just given.
+        unsafe { producer.put(ready, bare(0)) };
+        ready.id
+    }
+
+    /// Puts requests until the queue is full, and gives their ids.
+    fn fill(producer: &mut Producer) -> Vec<u64> {
+        let mut ids = Vec::new();
+        while producer.is_ready() || producer.skip().is_some() {
+            // SAFETY: the slot is free.
+            ids.push(unsafe { put(producer) });
+        }
+        ids
     }
 
     #[test]
-    fn an_invented_id_matches_no_slot() {
-        let producer = Ring::with_producer(3, 0);
-        assert!(producer.ring.is_empty());
-        assert_eq!(producer.ring.depth(), 3);
-        for id in [0, 1 << NUMBER_SHIFT, u64::MAX] {
-            // SAFETY: this thread is the only consumer, and nothing was posted.
-            assert!(unsafe { producer.ring.take(id) }.is_none(), "id {id:#x}");
+    fn a_ring_of_any_depth_holds_as_many() {
+        for depth in [1, 2, 3, 7, 8, 9, 100] {
+            let mut producer = producer(depth);
+            for lap in 0..3 {
+                let ids = fill(&mut producer);
+                assert_eq!(ids.len(), depth as usize, "depth {depth}, lap {lap}");
+                for id in ids {
+                    assert_eq!(ring_index(id), 5);
+                    assert!(producer.slot_of(id).holds(id));
+                    producer.slot_of(id).free();
+                }
+                assert!(producer.ring().is_empty());
+            }
         }
+    }
+
+    #[test]
+    fn a_shut_ring_is_full_and_an_opened_one_is_not() {
+        let mut producer = Producer::shut(Ring::new(4, 1, 3, None));
+        assert!(!producer.is_ready());
+        assert!(producer.skip().is_none());
+        assert!(producer.look_further().is_none());
+        producer.reopen();
+        assert!(producer.is_ready());
+        producer.close();
+        assert!(producer.is_shut());
+        assert!(!producer.is_ready());
+    }
+
+    #[test]
+    fn an_id_never_is_zero_and_comes_again_after_two_to_the_forty() {
+        let mut producer = producer(4);
+        producer.next = producer.next.wrapping_sub(NEXT);
+        // SAFETY: the ring is empty.
+        let last = unsafe { put(&mut producer) };
+        assert_eq!(last >> NUMBER_SHIFT, u64::MAX >> NUMBER_SHIFT);
+        // SAFETY: the ring has three free slots.
+        let first = unsafe { put(&mut producer) };
+        assert_eq!(first, 5 << INDEX_SHIFT);
+        assert_eq!(id_before(first, 1), last);
+    }
+
+    #[test]
+    fn a_taken_back_request_leaves_no_trace() {
+        let mut producer = producer(4);
+        // SAFETY: the ring is empty.
+        unsafe { producer.put_unsignaled(producer.ready().unwrap(), bare(1)) };
+        let (next, run) = (producer.next, producer.run);
+        // SAFETY: the ring has three free slots.
+        let id = unsafe { put(&mut producer) };
+        assert_eq!(producer.run, 0);
+        // SAFETY: the request was just put, and never posted.
+        unsafe { producer.take_back(id, true) };
+        assert_eq!((producer.next, producer.run), (next, run));
+        assert!(producer.is_ready());
+    }
+
+    #[test]
+    fn slots_come_free_in_any_order() {
+        let mut producer = producer(4);
+        let ids = fill(&mut producer);
+        producer.slot_of(ids[2]).free();
+        assert!(!producer.is_ready());
+        assert!(producer.look_further().is_some());
+        // SAFETY: `look_further` has found a free slot.
+        let id = unsafe { put(&mut producer) };
+        assert!(std::ptr::eq(producer.slot_of(id), producer.slot_of(ids[2])));
+        assert!(producer.look_further().is_none());
     }
 }

@@ -1,34 +1,31 @@
 #![expect(unsafe_code, reason = "posts work requests")]
 
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use rdma_sys::{
-    ibv_send_wr, ibv_send_wr__bindgen_ty_1 as Extra, ibv_send_wr__bindgen_ty_2 as Target,
-    ibv_send_wr__bindgen_ty_2__bindgen_ty_1 as Rdma,
-    ibv_send_wr__bindgen_ty_2__bindgen_ty_2 as Atomic, ibv_wr_opcode,
-};
+use rdma_sys::{ibv_qp, ibv_send_wr};
 
-use super::completion::Op;
-use super::pool::Buf;
+use super::buf::Buf;
+use super::prepared::Prepared;
 use super::qp_inner::QpInner;
 use super::recv_queue::ReceiveQueue;
-use super::refused::{Refused, refused};
+use super::refused::{Refused, full};
 use super::remote::RemoteMemory;
-use super::ring::Producer;
+use super::ring::{Producer, Ready};
+use super::slot::Held;
+use super::stage::{Memory, Payload, Sink, Stage};
 use super::standing::Standing;
-use crate::error::{Error, ErrorKind, errno_of_verbs};
+use super::work::{ATOMIC, Fetch, Work};
+use crate::error::{Error, ErrorKind, Result};
 
-const OP: &str = "ibv_post_send";
-
-/// How many bytes an atomic operation works on.
-const ATOMIC: usize = 8;
+pub(super) const OP: &str = "ibv_post_send";
 
 /// The sending half of a queue pair. It may live on another thread than the receiving half.
 ///
-/// Every request takes a buffer with it, and its completion, a [`Sent`](super::Sent), brings it back with the number `user`.
-/// Requests are for a connected queue pair: on the accepting side once accept has returned, on the connecting side after
-/// [`Established`](crate::EventKind::Established).
+/// [`post`](Self::post) takes what a request sends or writes, [`fetch`](Self::fetch) where it puts what it reads; the other
+/// methods are short for the usual ones. Every request takes its buffers with it, and its completion, a
+/// [`Sent`](super::Sent) for one buffer, brings them back with the number `user`. Requests are for a connected queue pair: on the
+/// accepting side once accept has returned, on the connecting side after [`Established`](crate::EventKind::Established).
 ///
 /// All of them call `ibv_post_send` ([man 3](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)), do not block, and fail
 /// with
@@ -38,66 +35,131 @@ const ATOMIC: usize = 8;
 ///   [`FLUSHED`](crate::Status::FLUSHED).
 #[derive(Debug)]
 pub struct SendQueue {
-    producer: Producer,
+    pub(super) producer: Producer,
+    pub(super) request: Prepared<ibv_send_wr>,
+    raw: NonNull<ibv_qp>,
+    limits: SendLimits,
     standing: Arc<Standing>,
-    qp: Arc<QpInner>,
+    pub(super) qp: Arc<QpInner>,
+}
+
+// SAFETY: the pointer is the queue pair of `qp`, and only handed to the provider, which takes the queue's lock.
+unsafe impl Send for SendQueue {}
+// SAFETY: through `&SendQueue` nothing is posted.
+unsafe impl Sync for SendQueue {}
+
+/// What one request may hold.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SendLimits {
+    pub(super) max_sge: u32,
+    pub(super) max_inline_data: u32,
+    pub(super) iwarp: bool,
+    /// Whether the queue pair's type has reads and atomics.
+    pub(super) reads: bool,
 }
 
 impl SendQueue {
-    pub(super) fn new(producer: Producer, standing: Arc<Standing>, qp: Arc<QpInner>) -> Self {
+    pub(super) fn new(
+        producer: Producer,
+        standing: Arc<Standing>,
+        qp: Arc<QpInner>,
+        limits: SendLimits,
+    ) -> Self {
         Self {
             producer,
+            request: Prepared::new(limits.max_sge),
+            raw: qp.raw(),
+            limits,
             standing,
             qp,
         }
     }
 
-    /// Sends what is in `buf` as one message, into a receive that the peer has posted.
+    /// Posts a request that sends or writes `payload`. `user` comes back with the completion.
+    ///
+    /// ```no_run
+    /// use rdmacm::{Buf, Inline, RemoteMemory, SendQueue, Work};
+    /// # fn run(queue: &mut SendQueue, head: Buf, body: Buf, to: RemoteMemory) -> Result<(), rdmacm::Error> {
+    /// // Two buffers as one message.
+    /// queue.post(Work::send(), [head, body], 1)?;
+    /// // Bytes from anywhere, copied at once.
+    /// queue.post(Work::write_with_imm(to, 42), Inline(b"done"), 2)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for every request of the queue; [`TooLarge`](ErrorKind::TooLarge) for more bytes than the peer's memory has, than
+    /// [`max_inline_data`](super::QueuePairInit::max_inline_data), or for more buffers than
+    /// [`max_send_sge`](super::QueuePairInit::max_send_sge); [`Unsupported`](ErrorKind::Unsupported) for immediate data over
+    /// iWARP. Memory of the peer's that is not open to a write completes as
+    /// [`REMOTE_ACCESS`](crate::Status::REMOTE_ACCESS).
+    #[inline]
+    pub fn post<P: Payload>(
+        &mut self,
+        work: Work,
+        payload: P,
+        user: u64,
+    ) -> Result<(), Refused<P::Back>> {
+        self.post_staged(work, payload, user)
+    }
+
+    /// Posts a request that reads from the peer's memory into `sink`, or works on eight bytes of the peer's memory and puts what
+    /// was there before into `sink`.
+    ///
+    /// # Errors
+    ///
+    /// As for every request of the queue; [`TooLarge`](ErrorKind::TooLarge) for more bytes than the peer's memory has;
+    /// [`State`](ErrorKind::State) when the connection was made with an `initiator_depth` of 0;
+    /// [`Unsupported`](ErrorKind::Unsupported) over iWARP, where the buffer would have to be open to the peer;
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for an atomic operation on what is not one buffer of eight bytes or more, or is
+    /// not aligned to eight bytes here and there.
+    #[inline]
+    pub fn fetch<P: Sink>(&mut self, fetch: Fetch, sink: P, user: u64) -> Result<(), Refused<P>> {
+        self.fetch_staged(fetch, sink, user)
+    }
+
+    /// Sends what is in `buf` as one message, into a receive that the peer has posted: [`Work::send`].
     ///
     /// # Errors
     ///
     /// As for every request of the queue.
     #[doc(alias = "ibv_post_send")]
     #[doc(alias = "IBV_WR_SEND")]
+    #[inline]
     pub fn send(&mut self, buf: Buf, user: u64) -> Result<(), Refused> {
-        self.post(Op::Send, buf, user, |_| {})
+        self.post_staged(Work::send(), buf, user)
     }
 
-    /// Sends what is in `buf`, and `imm` with it: the peer's [`Received::imm`](super::Received::imm). Not over iWARP.
+    /// Sends what is in `buf`, and `imm` with it: [`Work::send_with_imm`].
     ///
     /// # Errors
     ///
-    /// As for every request of the queue, and [`Unsupported`](ErrorKind::Unsupported) over iWARP.
-    #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
+    /// As for [`post`](Self::post).
+    #[inline]
     pub fn send_with_imm(&mut self, buf: Buf, imm: u32, user: u64) -> Result<(), Refused> {
-        let buf = self.not_over_iwarp(buf, "immediate data")?;
-        self.post(Op::Send, buf, user, |wr| {
-            wr.opcode = ibv_wr_opcode::IBV_WR_SEND_WITH_IMM;
-            wr.__bindgen_anon_1 = Extra {
-                imm_data: imm.to_be(),
-            };
-        })
+        self.post_staged(Work::send_with_imm(imm), buf, user)
     }
 
-    /// Writes what is in `buf` to the start of `to`, in the peer's memory. The peer is not told.
+    /// Writes what is in `buf` to the start of `to`, in the peer's memory: [`Work::write`].
     ///
     /// # Errors
     ///
-    /// As for every request of the queue, and [`TooLarge`](ErrorKind::TooLarge) for more bytes than `to` has. Memory that is
-    /// not open to it completes as [`REMOTE_ACCESS`](crate::Status::REMOTE_ACCESS).
+    /// As for [`post`](Self::post).
     #[doc(alias = "IBV_WR_RDMA_WRITE")]
+    #[inline]
     pub fn write(&mut self, buf: Buf, to: RemoteMemory, user: u64) -> Result<(), Refused> {
-        let buf = fits(buf, to)?;
-        self.post(Op::Write, buf, user, |wr| wr.wr = rdma(to))
+        self.post_staged(Work::write(to), buf, user)
     }
 
-    /// Writes what is in `buf` to the start of `to`, and completes a receive that the peer has posted with `imm`: the way to
-    /// tell it. Not over iWARP.
+    /// Writes what is in `buf` to the start of `to`, and completes a receive of the peer's with `imm`:
+    /// [`Work::write_with_imm`].
     ///
     /// # Errors
     ///
-    /// As for [`write`](Self::write), and [`Unsupported`](ErrorKind::Unsupported) over iWARP.
-    #[doc(alias = "IBV_WR_RDMA_WRITE_WITH_IMM")]
+    /// As for [`post`](Self::post).
+    #[inline]
     pub fn write_with_imm(
         &mut self,
         buf: Buf,
@@ -105,37 +167,26 @@ impl SendQueue {
         imm: u32,
         user: u64,
     ) -> Result<(), Refused> {
-        let buf = self.not_over_iwarp(fits(buf, to)?, "immediate data")?;
-        self.post(Op::Write, buf, user, |wr| {
-            wr.opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM;
-            wr.__bindgen_anon_1 = Extra {
-                imm_data: imm.to_be(),
-            };
-            wr.wr = rdma(to);
-        })
+        self.post_staged(Work::write_with_imm(to, imm), buf, user)
     }
 
-    /// Reads as many bytes as `buf` has in use from the start of `from`, in the peer's memory.
+    /// Reads as many bytes as `buf` has in use from the start of `from`, in the peer's memory: [`Fetch::read`].
     ///
     /// # Errors
     ///
-    /// As for every request of the queue, and [`TooLarge`](ErrorKind::TooLarge) for more bytes than `from` has;
-    /// [`State`](ErrorKind::State) when the connection was made with an `initiator_depth` of 0;
-    /// [`Unsupported`](ErrorKind::Unsupported) over iWARP, where the buffer would have to be open to the peer.
+    /// As for [`fetch`](Self::fetch).
     #[doc(alias = "IBV_WR_RDMA_READ")]
+    #[inline]
     pub fn read(&mut self, buf: Buf, from: RemoteMemory, user: u64) -> Result<(), Refused> {
-        let buf = self.not_over_iwarp(fits(buf, from)?, "reads into a buffer of a pool")?;
-        self.post(Op::Read, buf, user, |wr| wr.wr = rdma(from))
+        self.fetch_staged(Fetch::read(from), buf, user)
     }
 
-    /// Adds `add` to the eight bytes at the start of `at`, in the peer's memory, at once; `buf` comes back with what was there
-    /// before, in this machine's byte order. `at` must be aligned to eight bytes.
+    /// Adds `add` to eight bytes of the peer's memory: [`Fetch::fetch_add`].
     ///
     /// # Errors
     ///
-    /// As for [`read`](Self::read), and [`InvalidInput`](ErrorKind::InvalidInput) when `at` or `buf` is not aligned to eight
-    /// bytes, or `buf` is shorter than that.
-    #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
+    /// As for [`fetch`](Self::fetch).
+    #[inline]
     pub fn fetch_add(
         &mut self,
         buf: Buf,
@@ -143,16 +194,15 @@ impl SendQueue {
         add: u64,
         user: u64,
     ) -> Result<(), Refused> {
-        self.atomic(Op::FetchAdd, buf, at, add, 0, user)
+        self.fetch_staged(Fetch::fetch_add(at, add), buf, user)
     }
 
-    /// Puts `swap` into the eight bytes at the start of `at`, in the peer's memory, if `compare` is there, at once; `buf` comes
-    /// back with what was there before, in this machine's byte order. `at` must be aligned to eight bytes.
+    /// Swaps eight bytes of the peer's memory if they are equal to `compare`: [`Fetch::compare_swap`].
     ///
     /// # Errors
     ///
-    /// As for [`fetch_add`](Self::fetch_add).
-    #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
+    /// As for [`fetch`](Self::fetch).
+    #[inline]
     pub fn compare_swap(
         &mut self,
         buf: Buf,
@@ -161,100 +211,226 @@ impl SendQueue {
         swap: u64,
         user: u64,
     ) -> Result<(), Refused> {
-        self.atomic(Op::CompareSwap, buf, at, compare, swap, user)
+        self.fetch_staged(Fetch::compare_swap(at, compare, swap), buf, user)
     }
 
-    fn atomic(
+    /// Posts any payload, owned or lent.
+    #[inline(always)]
+    pub(super) fn post_staged<S: Stage>(
         &mut self,
-        op: Op,
-        buf: Buf,
-        at: RemoteMemory,
-        compare_add: u64,
-        swap: u64,
+        work: Work,
+        payload: S,
         user: u64,
-    ) -> Result<(), Refused> {
-        let mut buf = self.not_over_iwarp(buf, "atomic operations")?;
-        let here = buf.whole().addr;
-        if buf.len() < ATOMIC || here % 8 != 0 || at.addr() % 8 != 0 {
-            let error = Error::plain(
-                OP,
-                ErrorKind::InvalidInput,
-                "an atomic operation needs eight bytes, aligned to eight, here and there",
-            );
-            return Err(Refused::with(error, buf));
+    ) -> Result<(), Refused<S::Back>> {
+        if let Err(error) = self.limits.check(&work, &payload) {
+            return Err(Refused::with(error, payload.back()));
         }
-        if (at.len() as usize) < ATOMIC {
-            return Err(too_short(ATOMIC, at, buf));
-        }
-        let len = buf.len();
-        buf.set_len(ATOMIC);
-        let posted = self.post(op, buf, user, |wr| {
-            wr.wr = Target {
-                atomic: Atomic {
-                    remote_addr: at.addr(),
-                    compare_add,
-                    swap,
-                    rkey: at.rkey(),
-                },
-            };
-        });
-        posted.map_err(|refused| refused.with_len(len))
-    }
-
-    /// Posts one signalled request on what is in `buf`.
-    fn post(
-        &mut self,
-        op: Op,
-        buf: Buf,
-        user: u64,
-        fill: impl FnOnce(&mut ibv_send_wr),
-    ) -> Result<(), Refused> {
-        if !self.standing.is_connected() {
-            return Err(Refused::early(buf));
-        }
-        let reads = matches!(op, Op::Read | Op::FetchAdd | Op::CompareSwap);
-        if reads && self.standing.reads() == 0 {
-            return Err(no_reads(buf));
-        }
-        let mut sge = buf.filled();
-        let wr_id = self
-            .producer
-            .put(buf, user, op)
-            .map_err(|buf| Refused::full(OP, buf))?;
-        let mut wr = ibv_send_wr {
-            wr_id,
-            sg_list: &raw mut sge,
-            num_sge: 1,
-            opcode: opcode(op),
-            send_flags: rdma_sys::IBV_SEND_SIGNALED,
-            ..ibv_send_wr::default()
+        let ready = match self.producer.ready() {
+            Some(ready) => ready,
+            None => match self.make_ready() {
+                Ok(ready) => ready,
+                Err(error) => return Err(Refused::with(error, payload.back())),
+            },
         };
-        fill(&mut wr);
-        let mut bad = ptr::null_mut();
+        let held = Held::of::<S>(work.op(), user);
+        // SAFETY: the next slot is free.
+        unsafe {
+            self.go(ready, payload, held, work.is_signaled(), |wr, signal| {
+                let work = if signal { work.signaled() } else { work };
+                work.fill(wr, S::FLAGS);
+            })
+        }
+    }
+
+    /// Fetches into any sink, owned or lent.
+    #[inline(always)]
+    pub(super) fn fetch_staged<S: Stage + Memory<Back = S>>(
+        &mut self,
+        fetch: Fetch,
+        mut sink: S,
+        user: u64,
+    ) -> Result<(), Refused<S>> {
+        if let Err(error) = self.check_fetch(&fetch, &sink) {
+            return Err(Refused::with(error, sink.back()));
+        }
+        let ready = match self.producer.ready() {
+            Some(ready) => ready,
+            None => match self.make_ready() {
+                Ok(ready) => ready,
+                Err(error) => return Err(Refused::with(error, sink.back())),
+            },
+        };
+        let before = sink.bytes();
+        if fetch.is_atomic() {
+            sink.set_length(ATOMIC);
+        }
+        let held = Held::of::<S>(fetch.op(), user);
+        // SAFETY: the next slot is free.
+        let posted = unsafe {
+            self.go(ready, sink, held, fetch.is_signaled(), |wr, signal| {
+                let fetch = if signal { fetch.signaled() } else { fetch };
+                fetch.fill(wr);
+            })
+        };
+        posted.map_err(|refused| refused.with_length(before))
+    }
+
+    /// Moves a payload into the next slot, fills the request and posts it.
+    ///
+    /// # Safety
+    ///
+    /// `ready` is the next slot; the payload fits the queue; `fill` writes everything but the id and the memory, and lets the
+    /// request be signalled if it is told to.
+    #[inline(always)]
+    unsafe fn go<S: Stage>(
+        &mut self,
+        ready: Ready,
+        payload: S,
+        mut held: Held,
+        signaled: bool,
+        fill: impl FnOnce(&mut ibv_send_wr, bool),
+    ) -> Result<(), Refused<S::Back>> {
+        let (wr, bad) = (self.request.wr(), self.request.bad());
+        let sges = self.request.list();
+        // SAFETY: the request is this queue's own, and `&mut self` is the only access.
+        let wr = unsafe { &mut *wr };
+        let must_signal = !signaled && self.producer.must_signal();
+        // CAST: at most `MAX_PIECES`.
+        #[expect(clippy::cast_possible_truncation, reason = "at most MAX_PIECES")]
+        #[expect(clippy::cast_possible_wrap, reason = "at most MAX_PIECES")]
+        let pieces = payload.pieces() as i32;
+        wr.num_sge = pieces;
+        fill(wr, must_signal);
+        let producer = &self.producer;
+        // SAFETY: the elements have room for as many pieces as the queue takes, which was checked; the further cells are of the
+        // free slot, which is the producer's.
+        unsafe { payload.stage(false, &mut held, || producer.further(), sges) };
+        let signaled = signaled || must_signal;
+        let id = ready.id;
+        if signaled {
+            // SAFETY: the slot is free.
+            unsafe { self.producer.put(ready, held) }
+        } else {
+            // SAFETY: as above.
+            unsafe { self.producer.put_unsignaled(ready, held) }
+        }
+        wr.wr_id = id;
         // SAFETY: `ibv_post_send` wants
-        // - a queue pair, of a type that the request suits: `qp` keeps it, and every one is reliable and connected;
-        // - a list of requests that is readable during the call: `wr`, and `sge` behind it;
-        // - memory that stays valid, and for a read or an atomic that nobody else touches, until the completion: the buffer was
-        //   moved into the ring, which outlives the queue pair;
-        // - no more requests than the queue holds: `put` has counted.
-        let returned =
-            unsafe { rdma_sys::ibv_post_send(self.qp.as_raw(), &raw mut wr, &raw mut bad) };
-        let Err(errno) = errno_of_verbs(returned) else {
+        // - a queue pair, of a type that the request suits: `qp` keeps it, and a shut producer has no free slot;
+        // - a list of requests that is readable during the call: the prepared one, with `next` null;
+        // - memory that stays valid, and for a read or an atomic that nobody else touches, until the completion: the buffers
+        //   were moved into the ring, which outlives the queue pair;
+        // - no more requests than the queue holds: the slot was free.
+        let returned = unsafe { rdma_sys::ibv_post_send(self.raw.as_ptr(), wr, bad) };
+        if returned == 0 {
             return Ok(());
-        };
-        let named = ptr::eq(bad, &raw const wr);
-        Err(refused(OP, errno, named, &mut self.producer, wr_id))
+        }
+        Err(self.refused::<S>(returned, id, signaled))
     }
 
-    fn not_over_iwarp(&self, buf: Buf, what: &'static str) -> Result<Buf, Refused> {
-        if self.qp.pd.context().is_iwarp() {
-            return Err(Refused::with(Error::unsupported(OP, what, "iWARP"), buf));
+    /// The error of a post that failed. Only a request that the provider names comes back.
+    #[cold]
+    #[inline(never)]
+    fn refused<S: Stage>(&mut self, returned: i32, id: u64, signaled: bool) -> Refused<S::Back> {
+        // In INIT, rxe fails without a name and sends the request later: then it stays posted.
+        let named = self.request.take_name();
+        let error = post_error(OP, returned);
+        if !named {
+            return Refused::kept(error);
         }
-        Ok(buf)
+        // SAFETY: the provider names the request as the first that it did not take, so the device does not have it.
+        let back = unsafe { self.unput::<S>(id, signaled) };
+        Refused::with(error, back)
+    }
+
+    /// Takes back the last request.
+    ///
+    /// # Safety
+    ///
+    /// `id` is the request that was put last and not taken back, of a payload `S`; the device does not have it.
+    pub(super) unsafe fn unput<S: Stage>(&mut self, id: u64, signaled: bool) -> S::Back {
+        let slot = self.producer.slot_of(id);
+        // SAFETY: no completion of the request comes, so this call acts in the consumer's place.
+        let held = unsafe { slot.held() };
+        // SAFETY: `stage` has filled them for this slot.
+        let back = unsafe { S::unstage(held, self.producer.ring().further(slot)) };
+        // SAFETY: the caller's own obligation.
+        unsafe { self.producer.take_back(id, signaled) };
+        back
+    }
+
+    /// Makes the next slot one that is free, or says why there is none.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn make_ready(&mut self) -> Result<Ready> {
+        if self.producer.is_shut() {
+            if self.qp.is_ended() {
+                return Err(Error::state(
+                    OP,
+                    "a queue pair",
+                    "this one was destroyed at the end of a scope",
+                ));
+            }
+            if !self.standing.is_connected() {
+                return Err(early());
+            }
+            self.producer.reopen();
+        }
+        if let Some(ready) = self.producer.ready() {
+            return Ok(ready);
+        }
+        self.producer.skip().ok_or_else(|| full(OP))
+    }
+
+    /// That the queue pair can carry out `fetch` into `sink`.
+    pub(super) fn check_fetch<S: Stage>(&self, fetch: &Fetch, sink: &S) -> Result<()> {
+        let (pieces, bytes, address) = (sink.pieces(), sink.bytes(), sink.address());
+        if self.limits.iwarp {
+            let what = if fetch.is_atomic() {
+                "atomic operations"
+            } else {
+                "reads into a buffer of a pool"
+            };
+            return Err(Error::unsupported(OP, what, "iWARP"));
+        }
+        if !self.limits.reads {
+            let by = "an unreliable queue pair";
+            return Err(Error::unsupported(OP, "reads and atomics", by));
+        }
+        self.limits.check_pieces(pieces)?;
+        let mut wanted = bytes;
+        if fetch.is_atomic() {
+            wanted = ATOMIC.into();
+            if pieces != 1 || bytes < wanted || address % 8 != 0 || fetch.remote().addr() % 8 != 0 {
+                return Err(Error::plain(
+                    OP,
+                    ErrorKind::InvalidInput,
+                    "an atomic operation needs eight bytes, aligned to eight, here and there",
+                ));
+            }
+        }
+        if wanted > fetch.remote().len().into() {
+            return Err(too_short(wanted, fetch.remote().len()));
+        }
+        // A connection says how many reads it has when it stands.
+        if self.standing.is_connected() && self.standing.reads() == 0 {
+            return Err(no_reads());
+        }
+        Ok(())
     }
 
     pub(super) fn is_of_the_pair_of(&self, other: &ReceiveQueue) -> bool {
         ptr::eq(&*self.qp, other.inner())
+    }
+
+    #[inline]
+    pub(super) fn raw(&self) -> *mut ibv_qp {
+        self.raw.as_ptr()
+    }
+
+    #[inline]
+    pub(super) fn limits(&self) -> SendLimits {
+        self.limits
     }
 
     /// How many requests may be outstanding.
@@ -270,52 +446,94 @@ impl SendQueue {
     }
 }
 
-/// The plain form of each operation.
-fn opcode(op: Op) -> ibv_wr_opcode {
-    match op {
-        Op::Send | Op::Receive => ibv_wr_opcode::IBV_WR_SEND,
-        Op::Write => ibv_wr_opcode::IBV_WR_RDMA_WRITE,
-        Op::Read => ibv_wr_opcode::IBV_WR_RDMA_READ,
-        Op::FetchAdd => ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD,
-        Op::CompareSwap => ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP,
+impl SendLimits {
+    /// That `payload` fits the queue, and what it is sent to.
+    #[inline]
+    pub(super) fn check<S: Stage>(&self, work: &Work, payload: &S) -> Result<()> {
+        self.check_pieces(payload.pieces())?;
+        if S::FLAGS & rdma_sys::IBV_SEND_INLINE != 0
+            && payload.bytes() > self.max_inline_data.into()
+        {
+            return Err(too_long_inline(payload.bytes(), self.max_inline_data));
+        }
+        if let Some(room) = work.room() {
+            if payload.bytes() > room.into() {
+                return Err(too_short(payload.bytes(), room));
+            }
+        }
+        if work.has_imm() && self.iwarp {
+            return Err(Error::unsupported(OP, "immediate data", "iWARP"));
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn check_pieces(&self, pieces: usize) -> Result<()> {
+        if pieces > 1 && pieces > self.max_sge as usize {
+            return Err(too_many(OP, "max_send_sge", pieces, self.max_sge));
+        }
+        Ok(())
     }
 }
 
-fn rdma(memory: RemoteMemory) -> Target {
-    Target {
-        rdma: Rdma {
-            remote_addr: memory.addr(),
-            rkey: memory.rkey(),
-        },
-    }
-}
-
-/// That what is in `buf` fits into `memory`.
-fn fits(buf: Buf, memory: RemoteMemory) -> Result<Buf, Refused> {
-    if buf.filled().length <= memory.len() {
-        return Ok(buf);
-    }
-    Err(too_short(buf.len(), memory, buf))
+/// The error of a number that a post has returned: an errno, of either sign.
+pub(super) fn post_error(op: &'static str, returned: i32) -> Error {
+    let errno = returned.saturating_abs();
+    let kind = match errno {
+        libc::ENOMEM => ErrorKind::QueueFull,
+        errno => ErrorKind::of_errno(errno),
+    };
+    Error::os_as(op, errno, kind)
 }
 
 #[cold]
-fn too_short(len: usize, memory: RemoteMemory, buf: Buf) -> Refused {
-    let error = Error::too_large(
+pub(super) fn too_many(op: &'static str, field: &'static str, pieces: usize, limit: u32) -> Error {
+    Error::too_large(
+        op,
+        field,
+        pieces as u64,
+        limit.into(),
+        "make the queue pair for more pieces, or send fewer",
+    )
+}
+
+#[cold]
+fn too_long_inline(len: u64, limit: u32) -> Error {
+    Error::too_large(
+        OP,
+        "length of the inline data",
+        len,
+        limit.into(),
+        "make the queue pair with a larger max_inline_data, or send a buffer",
+    )
+}
+
+#[cold]
+fn too_short(len: u64, limit: u32) -> Error {
+    Error::too_large(
         OP,
         "length of the buffer",
-        len as u64,
-        memory.len().into(),
+        len,
+        limit.into(),
         "the peer's memory is shorter; set the buffer's length",
-    );
-    Refused::with(error, buf)
+    )
+}
+
+/// Soft-RoCE takes a send before the connection stands, reports an error, and sends it later all the same.
+#[cold]
+fn early() -> Error {
+    Error::state(
+        OP,
+        "a connected queue pair",
+        "this one is not connected yet",
+    )
 }
 
 #[cold]
-fn no_reads(buf: Buf) -> Refused {
-    let error = Error::state(
+fn no_reads() -> Error {
+    Error::state(
         OP,
         "a connection with an initiator_depth of at least 1 for reads and atomics",
         "this one was made with 0: the queue pair would never carry them out",
-    );
-    Refused::with(error, buf)
+    )
 }

@@ -1,0 +1,405 @@
+#![expect(unsafe_code, reason = "posts lists of work requests")]
+
+use std::fmt;
+use std::ptr;
+
+use rdma_sys::{ibv_send_wr, ibv_sge};
+
+use super::buf::Buf;
+use super::op::Op;
+use super::refused::Refused;
+use super::send_queue::{OP, SendQueue, post_error};
+use super::slot::Held;
+use super::stage::{Inline, Single, Stage};
+use super::work::{ATOMIC, Fetch, Work};
+use crate::error::Error;
+
+/// Room for the requests of a [`Batch`]: made once, and used again for any queue.
+///
+/// 144 bytes for each request.
+pub struct WrList {
+    /// Linked in their order.
+    entries: Box<[Entry]>,
+    added: Box<[Added]>,
+}
+
+#[repr(C)]
+struct Entry {
+    wr: ibv_send_wr,
+    sge: ibv_sge,
+}
+
+/// What is known of a request that was added.
+#[derive(Clone, Copy)]
+struct Added {
+    id: u64,
+    signaled: bool,
+    has_buf: bool,
+}
+
+// SAFETY: the pointers lead from one entry to the next and to its own element.
+unsafe impl Send for WrList {}
+// SAFETY: through `&WrList` nothing is done.
+unsafe impl Sync for WrList {}
+
+/// Requests that are posted together, with one doorbell.
+///
+/// Made by [`SendQueue::batch`]. What is added is on its way with [`submit`](Self::submit); dropped, the batch gives every buffer
+/// back to its pool.
+#[must_use = "nothing is posted before `submit`"]
+pub struct Batch<'q> {
+    queue: &'q mut SendQueue,
+    list: &'q mut WrList,
+    len: usize,
+}
+
+/// A batch of which not everything was posted.
+pub struct Partly {
+    error: Error,
+    posted: usize,
+    bufs: Vec<Buf>,
+}
+
+impl WrList {
+    /// Room for `requests` requests, at least one.
+    #[must_use]
+    pub fn with_capacity(requests: usize) -> Self {
+        let requests = requests.max(1);
+        let mut entries: Box<[Entry]> = (0..requests)
+            .map(|_| Entry {
+                wr: ibv_send_wr {
+                    num_sge: 1,
+                    ..ibv_send_wr::default()
+                },
+                sge: ibv_sge::default(),
+            })
+            .collect();
+        let start = entries.as_mut_ptr();
+        for place in 0..entries.len() {
+            // SAFETY: inside the box.
+            let entry = unsafe { start.add(place) };
+            // SAFETY: as above; nothing is read.
+            let sge = unsafe { &raw mut (*entry).sge };
+            // SAFETY: as above; nobody else refers to it.
+            let wr = unsafe { &mut (*entry).wr };
+            wr.sg_list = sge;
+            if place + 1 < requests {
+                // SAFETY: inside the box. The request is the first field of an entry.
+                wr.next = unsafe { entry.add(1) }.cast();
+            }
+        }
+        let none = Added {
+            id: 0,
+            signaled: true,
+            has_buf: false,
+        };
+        Self {
+            added: vec![none; entries.len()].into(),
+            entries,
+        }
+    }
+
+    /// How many requests there is room for.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+impl SendQueue {
+    /// Starts a batch of requests that are posted with one doorbell, in the room of `list`.
+    ///
+    /// ```no_run
+    /// use rdmacm::{Pool, SendQueue, Work, WrList};
+    /// # fn run(queue: &mut SendQueue, pool: &Pool) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut list = WrList::with_capacity(32);
+    /// let mut batch = queue.batch(&mut list);
+    /// while let Some(buf) = pool.take() {
+    ///     if batch.post(Work::send(), buf, 0).is_err() {
+    ///         break;
+    ///     }
+    /// }
+    /// batch.submit()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[inline]
+    pub fn batch<'q>(&'q mut self, list: &'q mut WrList) -> Batch<'q> {
+        Batch {
+            queue: self,
+            list,
+            len: 0,
+        }
+    }
+}
+
+impl<'q> Batch<'q> {
+    /// Adds a request that sends or writes `payload`: as [`SendQueue::post`].
+    ///
+    /// [`Inline`](super::Inline) bytes are copied when the batch is submitted: they are borrowed until then.
+    ///
+    /// # Errors
+    ///
+    /// As for [`SendQueue::post`], and [`TooLarge`](crate::ErrorKind::TooLarge) for more requests than the list has room for.
+    #[inline]
+    pub fn post<P: Single + 'q>(
+        &mut self,
+        work: Work,
+        payload: P,
+        user: u64,
+    ) -> Result<(), Refused<P::Back>> {
+        if let Err(error) = self.queue.limits().check(&work, &payload) {
+            return Err(Refused::with(error, payload.back()));
+        }
+        self.add(
+            payload,
+            work.op(),
+            user,
+            work.is_signaled(),
+            |wr, signal| {
+                let work = if signal { work.signaled() } else { work };
+                work.fill(wr, P::FLAGS);
+            },
+        )
+    }
+
+    /// Adds a request that reads from the peer's memory: as [`SendQueue::fetch`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`SendQueue::fetch`], and [`TooLarge`](crate::ErrorKind::TooLarge) for more requests than the list has room for.
+    #[inline]
+    pub fn fetch(&mut self, fetch: Fetch, mut buf: Buf, user: u64) -> Result<(), Refused> {
+        if let Err(error) = self.queue.check_fetch(&fetch, &buf) {
+            return Err(Refused::with(error, buf));
+        }
+        let before = buf.bytes();
+        if fetch.is_atomic() {
+            buf.set_length(ATOMIC);
+        }
+        self.add(buf, fetch.op(), user, fetch.is_signaled(), |wr, signal| {
+            let fetch = if signal { fetch.signaled() } else { fetch };
+            fetch.fill(wr);
+        })
+        .map_err(|refused| refused.with_length(before))
+    }
+
+    /// Moves a payload into the next slot and the next entry.
+    #[inline]
+    fn add<P: Single>(
+        &mut self,
+        payload: P,
+        op: Op,
+        user: u64,
+        signaled: bool,
+        fill: impl FnOnce(&mut ibv_send_wr, bool),
+    ) -> Result<(), Refused<P::Back>> {
+        let len = self.list.entries.len();
+        let Some(entry) = self.list.entries.get_mut(self.len) else {
+            return Err(Refused::with(list_full(len), payload.back()));
+        };
+        let ready = match self.queue.producer.ready() {
+            Some(ready) => ready,
+            None => match self.queue.make_ready() {
+                Ok(ready) => ready,
+                Err(error) => return Err(Refused::with(error, payload.back())),
+            },
+        };
+        let producer = &mut self.queue.producer;
+        let mut held = Held::of::<P>(op, user);
+        let must_signal = !signaled && producer.must_signal();
+        fill(&mut entry.wr, must_signal);
+        // SAFETY: there is room for one element; one buffer needs no further cells.
+        unsafe { payload.stage(false, &mut held, || &[], &raw mut entry.sge) };
+        let signaled = signaled || must_signal;
+        let id = ready.id;
+        if signaled {
+            // SAFETY: the slot is free.
+            unsafe { producer.put(ready, held) }
+        } else {
+            // SAFETY: as above.
+            unsafe { producer.put_unsignaled(ready, held) }
+        }
+        entry.wr.wr_id = id;
+        self.list.added[self.len] = Added {
+            id,
+            signaled,
+            has_buf: P::FLAGS == 0,
+        };
+        self.len += 1;
+        Ok(())
+    }
+
+    /// How many requests were added.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether none was added.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Posts what was added, with one doorbell.
+    ///
+    /// Calls `ibv_post_send` once ([man 3](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)). Blocks: no.
+    ///
+    /// # Errors
+    ///
+    /// What the device reports. The requests that it did not take are in [`Partly`].
+    #[inline]
+    pub fn submit(mut self) -> Result<(), Partly> {
+        let Some(last) = self.len.checked_sub(1) else {
+            return Ok(());
+        };
+        let start = self.list.entries.as_mut_ptr();
+        // SAFETY: inside the list. The request is the first field of an entry.
+        let last: *mut ibv_send_wr = unsafe { start.add(last) }.cast();
+        // SAFETY: as above.
+        let next = unsafe { (*last).next };
+        // SAFETY: as above.
+        unsafe { (*last).next = ptr::null_mut() };
+        let mut bad = ptr::null_mut();
+        let raw = self.queue.raw();
+        // SAFETY: `ibv_post_send` wants
+        // - a queue pair, of a type that the requests suit: a shut producer takes none;
+        // - a list of requests that is readable during the call: the first `len` entries, which are linked, and end with null;
+        // - memory that stays valid until the completions: the buffers were moved into the ring, and what is copied at once is
+        //   borrowed by this batch;
+        // - no more requests than the queue holds: each has a slot.
+        let returned = unsafe { rdma_sys::ibv_post_send(raw, start.cast(), &raw mut bad) };
+        // SAFETY: inside the list.
+        unsafe { (*last).next = next };
+        if returned == 0 {
+            self.len = 0;
+            return Ok(());
+        }
+        Err(self.partly(returned, bad))
+    }
+
+    /// The requests from the one that the provider names come back; without a name, all count as posted.
+    #[cold]
+    #[inline(never)]
+    fn partly(&mut self, returned: i32, bad: *mut ibv_send_wr) -> Partly {
+        let named = self.list.entries[..self.len]
+            .iter()
+            .position(|entry| ptr::eq(bad, &raw const entry.wr));
+        let posted = named.unwrap_or(self.len);
+        let mut bufs = Vec::new();
+        while self.len > posted {
+            // SAFETY: the provider has not taken the requests from the named one on, and this is the last of them.
+            bufs.extend(unsafe { self.take_back() });
+        }
+        self.len = 0;
+        bufs.reverse();
+        Partly {
+            error: post_error(OP, returned),
+            posted,
+            bufs,
+        }
+    }
+
+    /// Takes back the last request.
+    ///
+    /// # Safety
+    ///
+    /// It was added, and the device does not have it.
+    unsafe fn take_back(&mut self) -> Option<Buf> {
+        self.len -= 1;
+        let Added {
+            id,
+            signaled,
+            has_buf,
+        } = self.list.added[self.len];
+        if !has_buf {
+            // SAFETY: added with bytes to copy, which nobody has; later ones were taken back before.
+            unsafe { self.queue.unput::<Inline<'_>>(id, signaled) };
+            return None;
+        }
+        // SAFETY: added with a buffer; the caller says that the device does not have it, and later ones were taken back before.
+        Some(unsafe { self.queue.unput::<Buf>(id, signaled) })
+    }
+}
+
+impl Drop for Batch<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        while self.len > 0 {
+            // SAFETY: never submitted: `submit` leaves none.
+            drop(unsafe { self.take_back() });
+        }
+    }
+}
+
+#[cold]
+fn list_full(len: usize) -> Error {
+    Error::too_large(
+        OP,
+        "requests of the batch",
+        len as u64 + 1,
+        len as u64,
+        "submit it, or make a longer list",
+    )
+}
+
+impl Partly {
+    /// What went wrong.
+    #[must_use]
+    pub fn error(&self) -> &Error {
+        &self.error
+    }
+
+    /// How many requests were posted, or may have been; their completions come.
+    #[must_use]
+    pub fn posted(&self) -> usize {
+        self.posted
+    }
+
+    /// The buffers of the others, in their order.
+    #[must_use]
+    pub fn into_bufs(self) -> Vec<Buf> {
+        self.bufs
+    }
+}
+
+impl From<Partly> for Error {
+    fn from(partly: Partly) -> Self {
+        partly.error
+    }
+}
+
+impl fmt::Debug for Partly {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Partly")
+            .field("error", &self.error)
+            .field("posted", &self.posted)
+            .field("came_back", &self.bufs.len())
+            .finish()
+    }
+}
+
+impl fmt::Display for Partly {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {} requests were posted", self.error, self.posted)
+    }
+}
+
+impl std::error::Error for Partly {}
+
+impl fmt::Debug for WrList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WrList")
+            .field("capacity", &self.capacity())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Batch<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch")
+            .field("len", &self.len)
+            .finish_non_exhaustive()
+    }
+}

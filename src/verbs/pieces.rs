@@ -1,0 +1,187 @@
+#![expect(unsafe_code, reason = "takes buffers out of the slots of a ring")]
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+
+use rdma_sys::ibv_wc;
+
+use super::buf::Buf;
+use super::completion::{Done, finished};
+use super::op::Op;
+use super::ring::Ring;
+use super::slot::Slot;
+use crate::error::Result;
+use crate::status::Status;
+
+/// A finished request with several buffers. Those that are not taken out go back to their pools.
+///
+/// An iterator over the buffers, in the order in which they were given. After a receive each is as long as what arrived in it.
+#[must_use = "dropping it gives the buffers back to their pools"]
+pub struct Pieces<'c> {
+    /// Beside the queue, so that a completion is two words.
+    spread: &'c mut Spread,
+}
+
+/// A request with several buffers while it is handed out: kept by the completion queue.
+///
+/// # Invariants
+///
+/// While a [`Pieces`] borrows it: the slot is one of `ring`, holds as many buffers as it says, and is the `Pieces`' own.
+pub(super) struct Spread {
+    slot: NonNull<Slot>,
+    wc: NonNull<ibv_wc>,
+    ring: NonNull<Ring>,
+    /// How many were taken.
+    next: u8,
+    /// What a receive has put into those that are left.
+    bytes: u32,
+}
+
+// SAFETY: the pointers are followed only by a `Pieces`, which borrows the completion queue.
+unsafe impl Send for Spread {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Spread {}
+
+impl Spread {
+    pub(super) const NONE: Self = Self {
+        slot: NonNull::dangling(),
+        wc: NonNull::dangling(),
+        ring: NonNull::dangling(),
+        next: 0,
+        bytes: 0,
+    };
+
+    /// Of a slot of `ring`.
+    pub(super) fn new(done: Done<'_>, ring: &Ring) -> Self {
+        let bytes = match done.op() {
+            Op::Receive => done.received(u32::MAX),
+            _ => 0,
+        };
+        Self {
+            slot: NonNull::from(done.slot),
+            wc: NonNull::from(done.wc),
+            ring: NonNull::from(ring),
+            next: 0,
+            bytes,
+        }
+    }
+}
+
+finished!(Pieces);
+
+impl<'c> Pieces<'c> {
+    /// # Safety
+    ///
+    /// `spread` was just made, of a slot that is this value's.
+    pub(super) unsafe fn new(spread: &'c mut Spread) -> Self {
+        Self { spread }
+    }
+
+    fn done(&self) -> Done<'_> {
+        Done {
+            // SAFETY: the completion queue, which is borrowed, keeps the ring.
+            slot: unsafe { self.spread.slot.as_ref() },
+            // SAFETY: as above: it keeps the entry, too.
+            wc: unsafe { self.spread.wc.as_ref() },
+        }
+    }
+
+    /// The queue pair that a message came on.
+    #[must_use]
+    pub fn qp_num(&self) -> u32 {
+        self.done().wc.qp_num
+    }
+
+    /// The immediate value that came with a message, if one did.
+    #[must_use]
+    pub fn imm(&self) -> Option<u32> {
+        match self.op() {
+            Op::Receive => self.done().imm(),
+            _ => None,
+        }
+    }
+
+    /// The key of the memory window that a message has invalidated, if it did.
+    #[must_use]
+    pub fn invalidated(&self) -> Option<u32> {
+        match self.op() {
+            Op::Receive => self.done().invalidated(),
+            _ => None,
+        }
+    }
+
+    /// All buffers at once; `None`, and the buffers go back to their pools, when there are not `K` left.
+    #[must_use]
+    pub fn into_bufs<const K: usize>(mut self) -> Option<[Buf; K]> {
+        if self.len() != K {
+            return None;
+        }
+        let bufs = std::array::from_fn(|_| self.next());
+        // Each is there: there are `K`.
+        bufs.iter()
+            .all(Option::is_some)
+            .then(|| bufs.map(|buf| buf.unwrap_or_else(|| unreachable!("there are {K} buffers"))))
+    }
+}
+
+impl Iterator for Pieces<'_> {
+    type Item = Buf;
+
+    fn next(&mut self) -> Option<Buf> {
+        // SAFETY: this value is the consumer of the slot.
+        let held = unsafe { self.done().slot.held() };
+        if self.spread.next == held.pieces {
+            return None;
+        }
+        let piece = match self.spread.next.checked_sub(1) {
+            None => held.piece,
+            Some(place) => {
+                // SAFETY: as in `done`.
+                let ring = unsafe { self.spread.ring.as_ref() };
+                let cell = &ring.further(self.done().slot)[usize::from(place)];
+                // SAFETY: the further buffers belong to whom the slot belongs to.
+                unsafe { (*cell.get()).take() }
+            }
+        }?;
+        self.spread.next += 1;
+        // SAFETY: the piece came from `into_piece`; the request has completed; each is taken once, since `next` goes on.
+        let mut buf = unsafe { Buf::from_piece(piece) };
+        if held.op == Op::Receive {
+            let capacity = buf.whole().length;
+            let length = self.spread.bytes.min(capacity);
+            self.spread.bytes -= length;
+            buf.set_length(length);
+        }
+        Some(buf)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        // SAFETY: this value is the consumer of the slot.
+        let pieces = unsafe { self.done().slot.held() }.pieces;
+        let left = usize::from(pieces - self.spread.next);
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for Pieces<'_> {}
+
+impl Drop for Pieces<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        end(self.spread);
+    }
+}
+
+/// Gives back what was not taken. By reference to what is elsewhere, so that a completion can stay in registers.
+#[inline(never)]
+fn end(spread: &mut Spread) {
+    let slot = spread.slot;
+    // SAFETY: the caller has borrowed it from a `Pieces`, which ends; a second one's end is not run.
+    let mut pieces = ManuallyDrop::new(unsafe { Pieces::new(spread) });
+    for buf in &mut *pieces {
+        drop(buf);
+    }
+    // SAFETY: the completion queue, which is borrowed, keeps the ring.
+    unsafe { slot.as_ref() }.free();
+}

@@ -1,0 +1,549 @@
+#![expect(unsafe_code, reason = "lends borrowed memory to a device")]
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem;
+use std::process;
+use std::ptr::NonNull;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rdma_sys::ibv_sge;
+
+use super::buf::Piece;
+use super::completion::{Completion, Done, finished};
+use super::cq::CompletionQueue;
+use super::lent::{Lent, LentMut};
+use super::op::Op;
+use super::qp::QueuePair;
+use super::qp_inner::Receives;
+use super::refused::Refused;
+use super::ring::Ring;
+use super::slot::{Held, Kind, Slot};
+use super::stage::{Further, Memory, Payload, Sink, Stage};
+use super::work::{Fetch, Work};
+use crate::error::{Error, Result};
+use crate::status::Status;
+
+/// How long a queue pair in its error state may take to flush what is lent.
+const FLUSH: Duration = Duration::from_secs(1);
+
+/// A scope for requests on borrowed memory: see [`QueuePair::scope`].
+pub struct Scope<'s, 'env> {
+    pair: &'s mut QueuePair,
+    cq: &'s mut CompletionQueue,
+    patience: Duration,
+    /// Invariant: a scope cannot be exchanged for one of another lifetime.
+    _scope: PhantomData<&'s mut &'s ()>,
+    _env: PhantomData<&'env mut &'env ()>,
+}
+
+/// A completion inside a scope.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Scoped<'c, 'env> {
+    /// A request on memory of this crate's own, of this queue pair or another one.
+    Own(Completion<'c>),
+    /// A request on memory that was lent for reading.
+    Lent(Returned<'c, 'env>),
+    /// A request on memory that was lent for writing, too.
+    LentMut(ReturnedMut<'c, 'env>),
+}
+
+/// A finished request on [`Lent`] memory. The loan ends when this is dropped, unless the memory is taken out.
+pub struct Returned<'c, 'env> {
+    done: Done<'c>,
+    _env: PhantomData<Lent<'env>>,
+}
+
+/// A finished request on [`LentMut`] memory. The loan ends when this is dropped, unless the memory is taken out.
+pub struct ReturnedMut<'c, 'env> {
+    done: Done<'c>,
+    _env: PhantomData<LentMut<'env>>,
+}
+
+finished!(Returned, '_);
+finished!(ReturnedMut, '_);
+
+impl QueuePair {
+    /// Runs `f` with a scope in which requests may work on memory that is only borrowed: what was [lent](Lent) is with the
+    /// program again when this returns, whatever `f` has done.
+    ///
+    /// Inside, the pair is used through the scope. At the end completions are polled until nothing that was lent is posted, for
+    /// `patience`; then the queue pair is moved to its error state, and if that does not help, destroyed: every later post on it
+    /// is an error. So a scope never returns while a device may use borrowed memory. After a panic of `f` there is no patience.
+    /// Other completions that are met are kept for the next [`poll`](CompletionQueue::poll); those of lent requests that were not
+    /// polled in the scope come then as [`Bare`](super::Bare).
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use rdmacm::{CompletionQueue, QueuePair, Scoped, Work};
+    /// # fn run(pair: &mut QueuePair, cq: &mut CompletionQueue) -> Result<(), rdmacm::Error> {
+    /// let text = String::from("borrowed");
+    /// let pd = pair.protection_domain().clone();
+    /// pair.scope(cq, Duration::from_secs(5), |scope| {
+    ///     scope.post(Work::send(), pd.lend(text.as_bytes())?, 1)?;
+    ///     loop {
+    ///         if let Some(Scoped::Lent(sent)) = scope.poll()? {
+    ///             return sent.check();
+    ///         }
+    ///     }
+    /// })?
+    /// # }
+    /// ```
+    ///
+    /// Both queues of the pair must complete to `cq`. Blocks: for up to `patience` and a second longer.
+    ///
+    /// # Aborts
+    ///
+    /// When what was lent is still posted and the device refuses to destroy the queue pair: there is no other way to keep it
+    /// from memory that the program uses again.
+    ///
+    /// # Errors
+    ///
+    /// [`State`](crate::ErrorKind::State) when the pair completes to another queue; what `ibv_poll_cq` reports at the end.
+    pub fn scope<'env, R>(
+        &mut self,
+        cq: &mut CompletionQueue,
+        patience: Duration,
+        f: impl for<'s> FnOnce(&mut Scope<'s, 'env>) -> R,
+    ) -> Result<R> {
+        let inner = self.inner();
+        let handle = cq.handle();
+        if !inner.send.cq().is_same(&handle) || !inner.recv_cq().is_same(&handle) {
+            return Err(Error::state(
+                "ibv_poll_cq",
+                "the completion queue of both halves of the queue pair",
+                "they complete to another one",
+            ));
+        }
+        if !self.send.is_of_the_pair_of(&self.recv) {
+            return Err(Error::state(
+                "ibv_post_send",
+                "the two halves of one queue pair",
+                "these are of two",
+            ));
+        }
+        let mut end = End(Scope {
+            pair: self,
+            cq,
+            patience,
+            _scope: PhantomData,
+            _env: PhantomData,
+        });
+        let returned = f(&mut end.0);
+        let ended = end.0.finish();
+        // Nothing is lent any more: the second look of its drop is short.
+        drop(end);
+        ended.map(|()| returned)
+    }
+}
+
+/// A scope that is brought to its end, also by a panic.
+struct End<'s, 'env>(Scope<'s, 'env>);
+
+impl Drop for End<'_, '_> {
+    fn drop(&mut self) {
+        self.0.patience = Duration::ZERO;
+        // An error of a poll is no reason to leave: what is lent ends with the queue pair then.
+        drop(self.0.finish());
+    }
+}
+
+impl<'env> Scope<'_, 'env> {
+    /// Posts a request that sends or writes `payload`, owned or lent: as [`SendQueue::post`](super::SendQueue::post). A request
+    /// on lent memory is signalled always.
+    ///
+    /// # Errors
+    ///
+    /// As for [`SendQueue::post`](super::SendQueue::post).
+    #[inline]
+    pub fn post<P: Loan<'env>>(
+        &mut self,
+        work: Work,
+        payload: P,
+        user: u64,
+    ) -> Result<(), Refused<P::Back>> {
+        let work = if P::IS_LENT { work.signaled() } else { work };
+        self.pair.send.post_staged(work, payload, user)
+    }
+
+    /// Posts a request that reads from the peer's memory into `sink`, owned or lent: as
+    /// [`SendQueue::fetch`](super::SendQueue::fetch). A request on lent memory is signalled always.
+    ///
+    /// # Errors
+    ///
+    /// As for [`SendQueue::fetch`](super::SendQueue::fetch).
+    #[inline]
+    pub fn fetch<P: LoanMut<'env>>(
+        &mut self,
+        fetch: Fetch,
+        sink: P,
+        user: u64,
+    ) -> Result<(), Refused<P>> {
+        let fetch = if P::IS_LENT { fetch.signaled() } else { fetch };
+        self.pair.send.fetch_staged(fetch, sink, user)
+    }
+
+    /// Hands `sink`, owned or lent, to the device for the next message: as [`ReceiveQueue::post`](super::ReceiveQueue::post).
+    ///
+    /// # Errors
+    ///
+    /// As for [`ReceiveQueue::post`](super::ReceiveQueue::post).
+    #[inline]
+    pub fn receive<P: LoanMut<'env>>(&mut self, sink: P, user: u64) -> Result<(), Refused<P>> {
+        self.pair.recv.post_staged(sink, user)
+    }
+
+    /// Takes the next completion, of any queue pair of the completion queue; `None` when there is none now.
+    ///
+    /// # Errors
+    ///
+    /// As for [`CompletionQueue::poll`].
+    #[inline]
+    pub fn poll(&mut self) -> Result<Option<Scoped<'_, 'env>>> {
+        let Some(wc) = self.cq.front()? else {
+            return Ok(None);
+        };
+        if let Some(slot) = self.cq.table.find(wc.wr_id).map(NonNull::from) {
+            // SAFETY: the table keeps the ring while the queue is borrowed, which what is made here borrows.
+            let slot = unsafe { slot.as_ref() };
+            // SAFETY: the queue is the one consumer of its rings, and has seen the id; a slot of another kind is left alone.
+            let held = unsafe { slot.held() };
+            let done = Done { slot, wc };
+            if held.run() == 0 && held.kind() == Kind::LentMut {
+                self.cq.unread.advance();
+                return Ok(Some(Scoped::LentMut(ReturnedMut {
+                    done,
+                    _env: PhantomData,
+                })));
+            }
+            if held.run() == 0 && held.kind() == Kind::Lent {
+                self.cq.unread.advance();
+                return Ok(Some(Scoped::Lent(Returned {
+                    done,
+                    _env: PhantomData,
+                })));
+            }
+        }
+        Ok(self.cq.poll()?.map(Scoped::Own))
+    }
+
+    /// Waits until a completion can be polled: as [`CompletionQueue::wait`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`CompletionQueue::wait`].
+    pub fn wait(&mut self, patience: Option<Duration>) -> Result<bool> {
+        self.cq.wait(patience)
+    }
+
+    /// Has nothing lent posted when it returns.
+    fn finish(&mut self) -> Result<()> {
+        let polled = self.await_lent(self.patience);
+        if !self.has_lent() {
+            return polled;
+        }
+        // If the device refuses, the destruction is all there is.
+        drop(self.pair.to_error());
+        let flushed = self.await_lent(FLUSH);
+        if self.has_lent() {
+            self.pair.send.producer.close();
+            self.pair.recv.shut();
+            if self.pair.inner().end().is_err() {
+                // A device may still use memory that the program is about to use again.
+                process::abort();
+            }
+            for ring in self.rings() {
+                for slot in ring.posted() {
+                    // SAFETY: the queue pair is gone, and with it the producer; the one consumer is borrowed by this scope.
+                    unsafe { take_lent(slot) };
+                }
+            }
+        }
+        polled.and(flushed)
+    }
+
+    /// Polls until nothing lent is posted, or patience ends.
+    fn await_lent(&mut self, patience: Duration) -> Result<()> {
+        let deadline = Instant::now() + patience;
+        while self.has_lent() {
+            let take = |_: &Ring, slot: &Slot| {
+                // SAFETY: `sweep` calls this as the consumer of a request that has completed.
+                unsafe { take_lent(slot) };
+                false
+            };
+            // SAFETY: the slot stays, for a completion without a buffer.
+            let any = unsafe { self.cq.sweep(take) }?;
+            if Instant::now() >= deadline {
+                break;
+            }
+            if !any {
+                thread::yield_now();
+            }
+        }
+        Ok(())
+    }
+
+    fn rings(&self) -> impl Iterator<Item = &Ring> {
+        let inner = self.pair.inner();
+        let recv = match &inner.recv {
+            Receives::Own(attached) => Some(&**attached.ring()),
+            // Lent memory is never posted to a shared queue.
+            Receives::Shared(..) => None,
+        };
+        std::iter::once(&**inner.send.ring()).chain(recv)
+    }
+
+    fn has_lent(&self) -> bool {
+        self.rings().any(|ring| {
+            ring.posted().any(|slot| {
+                // SAFETY: the one producer and the one consumer are borrowed by this scope, so nobody changes the slot.
+                let kind = unsafe { slot.held() }.kind();
+                matches!(kind, Kind::Lent | Kind::LentMut)
+            })
+        })
+    }
+}
+
+/// Ends the loan of a slot, if there is one: its request has none any more.
+///
+/// # Safety
+///
+/// The caller is the consumer of the slot, and has seen an id in it; no device uses its memory.
+unsafe fn take_lent(slot: &Slot) {
+    // SAFETY: the caller is the consumer.
+    let kind = unsafe { slot.held() }.kind();
+    if !matches!(kind, Kind::Lent | Kind::LentMut) {
+        return;
+    }
+    // SAFETY: as above.
+    if let Some(piece) = unsafe { slot.take_piece() } {
+        // SAFETY: from `into_piece` of a loan that lives as long as the scope, and taken once. (The writable kind's is larger,
+        // and its end is the same.)
+        drop(unsafe { Lent::from_piece(piece) });
+    }
+}
+
+/// What a request in a scope sends: whatever it does outside, or [`Lent`] or [`LentMut`] memory.
+#[expect(private_bounds, reason = "only the types here can be loans")]
+pub trait Loan<'env>: Memory + Stage {
+    /// Whether the memory is lent.
+    #[doc(hidden)]
+    const IS_LENT: bool;
+}
+
+impl<'env> Loan<'env> for Lent<'env> {
+    const IS_LENT: bool = true;
+}
+
+impl<'env> Loan<'env> for LentMut<'env> {
+    const IS_LENT: bool = true;
+}
+
+impl<P: Payload> Loan<'_> for P {
+    const IS_LENT: bool = false;
+}
+
+/// Where a request in a scope puts what arrives: whatever it does outside, or [`LentMut`] memory.
+pub trait LoanMut<'env>: Loan<'env> + Memory<Back = Self> {}
+
+impl<'env> LoanMut<'env> for LentMut<'env> {}
+
+impl<P: Sink> LoanMut<'_> for P {}
+
+impl Memory for Lent<'_> {
+    type Back = Self;
+}
+
+impl Memory for LentMut<'_> {
+    type Back = Self;
+}
+
+// SAFETY: the one range is the loan's, and the loan is in `held`.
+unsafe impl Stage for Lent<'_> {
+    const KIND: Kind = Kind::Lent;
+
+    #[inline]
+    fn pieces(&self) -> usize {
+        1
+    }
+
+    #[inline]
+    fn bytes(&self) -> u64 {
+        self.piece().filled.length.into()
+    }
+
+    #[inline]
+    unsafe fn stage<'r>(
+        self,
+        _: bool,
+        held: &mut Held,
+        _: impl FnOnce() -> Further<'r>,
+        sges: *mut ibv_sge,
+    ) {
+        // SAFETY: the caller gives room for one element.
+        unsafe { sges.write(self.piece().filled) };
+        held.piece = Some(self.into_piece());
+    }
+
+    unsafe fn unstage(held: Held, _: Further<'_>) -> Self {
+        let piece = staged(held);
+        // SAFETY: `stage` has put it there, and the caller says that the device does not have it.
+        unsafe { Self::from_piece(piece) }
+    }
+
+    fn back(self) -> Self {
+        self
+    }
+}
+
+// SAFETY: the one range is the loan's, for writing, and the loan is in `held`.
+unsafe impl Stage for LentMut<'_> {
+    const KIND: Kind = Kind::LentMut;
+
+    #[inline]
+    fn pieces(&self) -> usize {
+        1
+    }
+
+    #[inline]
+    fn bytes(&self) -> u64 {
+        self.piece().filled.length.into()
+    }
+
+    #[inline]
+    fn address(&self) -> u64 {
+        self.piece().filled.addr
+    }
+
+    #[inline]
+    fn set_length(&mut self, length: u32) {
+        LentMut::set_length(self, length);
+    }
+
+    #[inline]
+    unsafe fn stage<'r>(
+        self,
+        whole: bool,
+        held: &mut Held,
+        _: impl FnOnce() -> Further<'r>,
+        sges: *mut ibv_sge,
+    ) {
+        let piece = self.piece();
+        let sge = if whole { piece.whole } else { piece.filled };
+        // SAFETY: the caller gives room for one element.
+        unsafe { sges.write(sge) };
+        held.piece = Some(self.into_piece());
+    }
+
+    unsafe fn unstage(held: Held, _: Further<'_>) -> Self {
+        let piece = staged(held);
+        // SAFETY: `stage` has put it there, and the caller says that the device does not have it.
+        unsafe { Self::from_piece(piece) }
+    }
+
+    fn back(self) -> Self {
+        self
+    }
+}
+
+fn staged(held: Held) -> NonNull<Piece> {
+    match held.piece {
+        Some(piece) => piece,
+        None => unreachable!("a staged loan is in its slot"),
+    }
+}
+
+impl<'c, 'env> Returned<'c, 'env> {
+    #[inline]
+    fn done(&self) -> Done<'c> {
+        self.done
+    }
+
+    /// The memory, to be lent again.
+    #[inline]
+    #[must_use]
+    pub fn into_lent(self) -> Lent<'env> {
+        let done = self.done;
+        mem::forget(self);
+        // SAFETY: of a slot with a loan, and taken once, since this value is gone.
+        let piece = unsafe { taken(done) };
+        // SAFETY: a loan of this scope, for reading.
+        unsafe { Lent::from_piece(piece) }
+    }
+}
+
+impl<'c, 'env> ReturnedMut<'c, 'env> {
+    #[inline]
+    fn done(&self) -> Done<'c> {
+        self.done
+    }
+
+    /// The memory, to be lent again. After a receive it is as long as what arrived, and empty unless that was carried out.
+    #[inline]
+    #[must_use]
+    pub fn into_lent(self) -> LentMut<'env> {
+        let done = self.done;
+        mem::forget(self);
+        let op = done.op();
+        // SAFETY: of a slot with a loan, and taken once, since this value is gone.
+        let piece = unsafe { taken(done) };
+        // SAFETY: a loan of this scope, for writing.
+        let mut lent = unsafe { LentMut::from_piece(piece) };
+        if op == Op::Receive {
+            let length = done.received(lent.piece().whole.length);
+            lent.set_length(length);
+        }
+        lent
+    }
+
+    /// The immediate value that came with a message, if one did.
+    #[must_use]
+    pub fn imm(&self) -> Option<u32> {
+        match self.op() {
+            Op::Receive => self.done.imm(),
+            _ => None,
+        }
+    }
+}
+
+/// Takes the loan out of a slot, and gives the slot back.
+///
+/// # Safety
+///
+/// The slot has a loan, which is taken once.
+#[inline]
+unsafe fn taken(done: Done<'_>) -> NonNull<Piece> {
+    // SAFETY: whoever has a `Done` is the consumer.
+    let held = unsafe { done.slot.held() };
+    done.slot.free();
+    // SAFETY: the caller says that there is one.
+    unsafe { held.piece.unwrap_unchecked() }
+}
+
+impl Drop for Returned<'_, '_> {
+    fn drop(&mut self) {
+        // SAFETY: of a slot with a loan, not taken, since `into_lent` forgets this value.
+        let piece = unsafe { taken(self.done) };
+        // SAFETY: a loan of this scope.
+        drop(unsafe { Lent::from_piece(piece) });
+    }
+}
+
+impl Drop for ReturnedMut<'_, '_> {
+    fn drop(&mut self) {
+        // SAFETY: of a slot with a loan, not taken, since `into_lent` forgets this value.
+        let piece = unsafe { taken(self.done) };
+        // SAFETY: a loan of this scope.
+        drop(unsafe { LentMut::from_piece(piece) });
+    }
+}
+
+impl fmt::Debug for Scope<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope")
+            .field("pair", &self.pair)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,343 @@
+#![expect(unsafe_code, reason = "owns a pointer to an ibv_srq")]
+
+use std::fmt;
+use std::mem;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rdma_sys::{ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr};
+
+use super::attached::Attached;
+use super::cq::CqHandle;
+use super::mailbox::STEP;
+use super::op::Op;
+use super::pd::ProtectionDomain;
+use super::prepared::Prepared;
+use super::recv_queue::refused;
+use super::refused::{Refused, full};
+use super::ring::{MAX_DEPTH, Producer, Ring};
+use super::send_queue::too_many;
+use super::slot::{Held, Kind};
+use super::stage::{MAX_PIECES, Sink};
+use crate::error::{Error, ErrorKind, Result, errno_of_verbs, pointer_of};
+
+const OP: &str = "ibv_post_srq_recv";
+const CREATE: &str = "ibv_create_srq";
+
+/// A shared receive queue (`ibv_srq`): receives for many queue pairs.
+///
+/// This is the posting side: one owner posts to it. Queue pairs are made with it by
+/// [`QueuePairInit::srq`](super::QueuePairInit::srq), and keep it alive. Its buffers are its own, not a queue pair's: what was
+/// posted comes back with completions, in any order, or when the queue and its pairs are gone.
+///
+/// Every completion queue that its pairs complete to needs room for all of its receives, and stays alive as long as it.
+#[doc(alias = "ibv_srq")]
+#[derive(Debug)]
+pub struct SharedReceiveQueue {
+    inner: Arc<Inner>,
+    /// The posting side; none in a share.
+    poster: Option<Poster>,
+}
+
+#[derive(Debug)]
+struct Poster {
+    producer: Producer,
+    request: Prepared<ibv_recv_wr>,
+}
+
+/// # Invariants
+///
+/// `raw` is a shared receive queue in `pd` that nobody else destroys. What is posted to it sits in `ring`.
+struct Inner {
+    raw: NonNull<ibv_srq>,
+    ring: Arc<Ring>,
+    index: u32,
+    max_sge: u32,
+    /// The completion queues that report its receives.
+    attached: Mutex<Vec<Attached>>,
+    pd: ProtectionDomain,
+}
+
+// SAFETY: the pointer is only handed to libibverbs and to the provider, which take the queue's lock.
+unsafe impl Send for Inner {}
+// SAFETY: as for `Send`; the rest is behind a lock, or never changes.
+unsafe impl Sync for Inner {}
+
+/// The indices of shared receive queues: odd, and the same in every completion queue.
+static INDICES: Mutex<Indices> = Mutex::new(Indices {
+    next: 1,
+    free: Vec::new(),
+});
+
+struct Indices {
+    next: u32,
+    free: Vec<u32>,
+}
+
+/// An index that is given back when nobody can name it any more: with its ring.
+struct Index(u32);
+
+impl Index {
+    fn new() -> Self {
+        let mut indices = INDICES.lock().unwrap_or_else(PoisonError::into_inner);
+        Self(indices.free.pop().unwrap_or_else(|| {
+            indices.next += STEP;
+            indices.next - STEP
+        }))
+    }
+}
+
+impl Drop for Index {
+    fn drop(&mut self) {
+        let mut indices = INDICES.lock().unwrap_or_else(PoisonError::into_inner);
+        indices.free.push(self.0);
+    }
+}
+
+impl ProtectionDomain {
+    /// Makes a shared receive queue for `max_wr` receives of up to `max_sge` buffers each.
+    ///
+    /// Calls `ibv_create_srq` ([man 3](https://man7.org/linux/man-pages/man3/ibv_create_srq.3.html)). Blocks: no.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a `max_wr` of 0; [`TooLarge`](ErrorKind::TooLarge) above the device's
+    /// `max_srq_wr` or `max_srq_sge`; what the device reports, such as `EOPNOTSUPP` where it has none.
+    #[doc(alias = "ibv_create_srq")]
+    pub fn create_srq(&self, max_wr: u32, max_sge: u32) -> Result<SharedReceiveQueue> {
+        SharedReceiveQueue::new(self, max_wr, max_sge.max(1))
+    }
+}
+
+impl SharedReceiveQueue {
+    fn new(pd: &ProtectionDomain, max_wr: u32, max_sge: u32) -> Result<Self> {
+        if max_wr == 0 {
+            return Err(Error::plain(
+                CREATE,
+                ErrorKind::InvalidInput,
+                "max_wr is 0; a shared receive queue holds at least one receive",
+            ));
+        }
+        let limits = pd.context().limits();
+        for (field, value, limit) in [
+            ("max_wr", max_wr, limits.max_srq_wr().min(MAX_DEPTH)),
+            ("max_sge", max_sge, limits.max_srq_sge().min(MAX_PIECES)),
+        ] {
+            if value > limit {
+                return Err(Error::too_large(
+                    CREATE,
+                    field,
+                    value.into(),
+                    limit.into(),
+                    "the device's max_srq_wr and max_srq_sge are the limits",
+                ));
+            }
+        }
+        let mut init = ibv_srq_init_attr {
+            attr: ibv_srq_attr {
+                max_wr,
+                max_sge,
+                srq_limit: 0,
+            },
+            ..ibv_srq_init_attr::default()
+        };
+        // SAFETY: `ibv_create_srq` wants a domain, which `pd` is, and attributes, into which it writes what was granted.
+        let raw = unsafe { rdma_sys::ibv_create_srq(pd.as_raw(), &raw mut init) };
+        let raw = pointer_of(raw).map_err(|errno| Error::os(CREATE, errno))?;
+        let index = Index::new();
+        let number = index.0;
+        let ring = Ring::new(max_wr, max_sge, number, Some(Box::new(index)));
+        let producer = Producer::shut(Arc::clone(&ring)).open();
+        // INVARIANT: just made, and known to nobody else.
+        Ok(Self {
+            inner: Arc::new(Inner {
+                raw,
+                ring,
+                index: number,
+                max_sge,
+                attached: Mutex::new(Vec::new()),
+                pd: pd.clone(),
+            }),
+            poster: Some(Poster {
+                producer,
+                request: Prepared::new(max_sge),
+            }),
+        })
+    }
+
+    /// Hands `sink`, a buffer or an array of several, to the device for the next message on any of the queue's pairs. `user`
+    /// comes back with the completion, a [`Received`](super::Received) for one buffer.
+    ///
+    /// Calls `ibv_post_srq_recv` ([man 3](https://man7.org/linux/man-pages/man3/ibv_post_srq_recv.3.html)). Blocks: no.
+    ///
+    /// # Errors
+    ///
+    /// [`QueueFull`](ErrorKind::QueueFull) when as many receives as the queue holds are posted;
+    /// [`TooLarge`](ErrorKind::TooLarge) for more buffers than the queue's `max_sge`.
+    #[doc(alias = "ibv_post_srq_recv")]
+    #[inline]
+    pub fn post<P: Sink>(&mut self, sink: P, user: u64) -> Result<(), Refused<P::Back>> {
+        let pieces = sink.pieces();
+        if pieces > 1 && pieces > self.inner.max_sge as usize {
+            let error = too_many(OP, "max_sge", pieces, self.inner.max_sge);
+            return Err(Refused::with(error, sink.back()));
+        }
+        let Some(Poster { producer, request }) = &mut self.poster else {
+            return Err(Refused::with(full(OP), sink.back()));
+        };
+        let ready = match producer.ready() {
+            Some(ready) => ready,
+            None => match producer.look_further() {
+                Some(ready) => ready,
+                None => return Err(Refused::with(full(OP), sink.back())),
+            },
+        };
+        let kind = match P::KIND {
+            Kind::Sent => Kind::Shared,
+            kind => kind,
+        };
+        let mut held = Held::new(kind, Op::Receive, user);
+        let (wr, bad, sges) = (request.wr(), request.bad(), request.list());
+        // SAFETY: the request is this queue's own, and `&mut self` is the only access.
+        let wr = unsafe { &mut *wr };
+        // CAST: at most `MAX_PIECES`.
+        #[expect(clippy::cast_possible_truncation, reason = "at most MAX_PIECES")]
+        #[expect(clippy::cast_possible_wrap, reason = "at most MAX_PIECES")]
+        let pieces = pieces as i32;
+        wr.num_sge = pieces;
+        let further = || producer.further();
+        // SAFETY: the elements have room for as many pieces as the queue takes, which was checked; the further cells are of the
+        // free slot, which is the producer's.
+        unsafe { sink.stage(true, &mut held, further, sges) };
+        // SAFETY: the slot is free.
+        unsafe { producer.put_as_it_is(ready, held) };
+        let id = ready.id;
+        wr.wr_id = id;
+        // SAFETY: `ibv_post_srq_recv` wants
+        // - a shared receive queue, which `inner` keeps;
+        // - a list of requests that is readable during the call: the prepared one, with `next` null;
+        // - memory that nobody else touches until the completion: the buffers were moved into the ring, which outlives the
+        //   queue;
+        // - no more requests than the queue holds: the slot was free.
+        let returned = unsafe { rdma_sys::ibv_post_srq_recv(self.inner.raw.as_ptr(), wr, bad) };
+        if returned == 0 {
+            return Ok(());
+        }
+        let named = request.take_name();
+        // SAFETY: the request is the last one of this ring, and the provider has named it or not.
+        Err(unsafe { refused::<P>(OP, returned, named, producer, id) })
+    }
+
+    /// Asks for an asynchronous event of the device when fewer than `limit` receives are left; 0 asks for none.
+    ///
+    /// Calls `ibv_modify_srq` with `IBV_SRQ_LIMIT`
+    /// ([man 3](https://man7.org/linux/man-pages/man3/ibv_modify_srq.3.html)). Blocks: no.
+    ///
+    /// # Errors
+    ///
+    /// [`TooLarge`](ErrorKind::TooLarge) above the queue's `max_wr`; what the device reports.
+    #[doc(alias = "ibv_modify_srq")]
+    #[doc(alias = "srq_limit")]
+    pub fn set_limit(&mut self, limit: u32) -> Result<()> {
+        const OP: &str = "ibv_modify_srq";
+        if limit > self.depth() {
+            return Err(Error::too_large(
+                OP,
+                "srq_limit",
+                limit.into(),
+                self.depth().into(),
+                "the queue's max_wr is the limit",
+            ));
+        }
+        let mut attr = ibv_srq_attr {
+            srq_limit: limit,
+            ..ibv_srq_attr::default()
+        };
+        // CAST: a low bit.
+        let mask = rdma_sys::IBV_SRQ_LIMIT as i32;
+        // SAFETY: `ibv_modify_srq` wants a queue, which `inner` keeps, and attributes of which the mask names those that are set.
+        let returned =
+            unsafe { rdma_sys::ibv_modify_srq(self.inner.raw.as_ptr(), &raw mut attr, mask) };
+        errno_of_verbs(returned).map_err(|errno| Error::os(OP, errno))
+    }
+
+    /// How many receives may be posted.
+    #[must_use]
+    pub fn depth(&self) -> u32 {
+        self.inner.ring.depth()
+    }
+
+    /// Whether no receive is posted.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.inner.ring.is_empty()
+    }
+
+    /// The domain that the queue was made in.
+    #[must_use]
+    pub fn protection_domain(&self) -> &ProtectionDomain {
+        &self.inner.pd
+    }
+
+    /// The raw queue, valid while this value is.
+    #[must_use]
+    pub fn as_raw(&self) -> *mut ibv_srq {
+        self.inner.raw.as_ptr()
+    }
+
+    /// A share that keeps the queue alive, and cannot post.
+    pub(super) fn share(&self) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+            poster: None,
+        }
+    }
+
+    /// Lets `cq` report the queue's receives.
+    pub(super) fn attach(&self, cq: &CqHandle) -> Result<()> {
+        let mut attached = self.inner.lock();
+        if attached.iter().any(|attached| attached.cq().is_same(cq)) {
+            return Ok(());
+        }
+        if !attached.is_empty() {
+            // Before the other queue can report anything.
+            self.inner
+                .ring
+                .has_many_consumers
+                .store(true, Ordering::SeqCst);
+        }
+        attached.push(Attached::shared(cq, self.inner.index, &self.inner.ring)?);
+        Ok(())
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, Vec<Attached>> {
+        self.attached.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Srq")
+            .field("ring", &self.ring)
+            .field("pd", &self.pd)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // SAFETY: `ibv_destroy_srq` wants a queue that no queue pair uses: each holds a share, so none is left.
+        let returned = unsafe { rdma_sys::ibv_destroy_srq(self.raw.as_ptr()) };
+        if errno_of_verbs(returned).is_err() {
+            // The device may still write to what is posted.
+            mem::forget(Arc::clone(&self.ring));
+            for attached in self.lock().iter() {
+                attached.leak();
+            }
+            mem::forget(self.pd.clone());
+        }
+    }
+}
