@@ -1,9 +1,10 @@
 //! The chores of the project: `cargo xtask`.
 //!
 //! Each chore is one file with its arguments and a `run` that gives the status to exit with. What has gone wrong is
-//! told in one message, here. Two more commands, hidden from the help, are the parts of `demo` and `test` that run
+//! told in one message, here. More commands, hidden from the help, are the parts of `demo`, `test` and `bench` that run
 //! beside the RDMA device: in the micro-VM this same program is started again with them.
 
+mod bench;
 mod bindings;
 mod cargo;
 mod ci;
@@ -43,10 +44,13 @@ enum Chore {
     Test(test::Args),
     Vm(vm::Args),
     Bindings(BindingsArgs),
+    Bench(bench::Args),
     Overhead(overhead::Args),
     Ci(ci::Args),
     #[command(hide = true)]
     Pair(pair::Args),
+    #[command(hide = true)]
+    BenchRuns(bench::runs::Args),
     #[command(hide = true)]
     Ignored(ignored::Args),
 }
@@ -65,6 +69,8 @@ fn main() -> ExitCode {
         Chore::Test(args) => test::run(&args),
         Chore::Vm(args) => vm::run(&args),
         Chore::Bindings(args) => bindings(&args),
+        Chore::Bench(args) => bench::run(&args),
+        Chore::BenchRuns(args) => bench::runs::run(&args),
         Chore::Overhead(args) => overhead::run(&args),
         Chore::Ci(args) => ci::run(&args),
         Chore::Pair(args) => pair::run(&args),

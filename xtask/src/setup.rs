@@ -43,6 +43,11 @@ pub(crate) fn test_needs(no_device: bool, own_device: bool) -> Vec<Need> {
     }
 }
 
+/// What `cargo xtask bench` needs.
+pub(crate) fn bench_needs(own_device: bool) -> Vec<Need> {
+    [&demo_needs(own_device)[..], &[Need::Perftest]].concat()
+}
+
 /// What `cargo xtask overhead` needs.
 pub(crate) fn overhead_needs() -> Vec<Need> {
     [BUILD, COUNTING].concat()

@@ -1,0 +1,192 @@
+//! One side of the connection.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use rdmacm::{
+    Access, Buf, CmId, Completion, CompletionQueue, ConnParam, Event, EventChannel, EventKind,
+    Exposed, Pool, ProtectionDomain, QueuePair, QueuePairInit, RemoteMemory,
+};
+
+use crate::{Args, Outcome, Test};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// As many receives as perftest posts, unless there are fewer messages.
+const RX_DEPTH: usize = 512;
+
+/// A connected queue pair and what it moves. The fields are in the order in which they end.
+#[derive(Debug)]
+pub(crate) struct Side {
+    pub(crate) qp: QueuePair,
+    pub(crate) send_cq: CompletionQueue,
+    pub(crate) recv_cq: CompletionQueue,
+    /// As many buffers as may be outstanding.
+    pub(crate) bufs: Vec<Buf>,
+    /// What the peer reads, or writes to.
+    pub(crate) exposed: Exposed,
+    /// The same of the peer.
+    pub(crate) peer: RemoteMemory,
+    id: CmId,
+    channel: EventChannel,
+}
+
+/// What is there before the connection.
+struct Parts {
+    qp: QueuePair,
+    send_cq: CompletionQueue,
+    recv_cq: CompletionQueue,
+    bufs: Vec<Buf>,
+    exposed: Exposed,
+}
+
+impl Parts {
+    /// Makes them in `pd`, with receives posted when the test needs some.
+    fn new(
+        args: &Args,
+        pd: &ProtectionDomain,
+        create: impl FnOnce(&QueuePairInit) -> rdmacm::Result<QueuePair>,
+    ) -> Outcome<Self> {
+        let receives = match args.test {
+            Test::SendLat | Test::SendBw => RX_DEPTH.min(args.iters),
+            _ => 1,
+        };
+        let depth = u32::try_from(receives)?;
+        let send_cq = pd.context().create_cq(args.tx_depth)?;
+        let recv_cq = pd.context().create_cq(depth)?;
+        let init = QueuePairInit::new(&send_cq.handle())
+            .recv_cq(&recv_cq.handle())
+            .max_send_wr(args.tx_depth)
+            .max_recv_wr(depth);
+        let mut qp = create(&init)?;
+        let bufs = all(&pd.pool(usize::try_from(args.tx_depth)?, args.size)?);
+        if matches!(args.test, Test::SendLat | Test::SendBw) {
+            for buf in all(&pd.pool(receives, args.size)?) {
+                qp.recv.post(buf, 0)?;
+            }
+        }
+        Ok(Self {
+            qp,
+            send_cq,
+            recv_cq,
+            bufs,
+            exposed: pd.expose(args.size, Access::all())?,
+        })
+    }
+
+    /// Tells the peer where its memory is.
+    fn param(&self) -> ConnParam<'static> {
+        ConnParam::new().private_data(self.exposed.remote().to_bytes().to_vec())
+    }
+
+    fn connected(self, id: CmId, channel: EventChannel, peer: RemoteMemory) -> Side {
+        Side {
+            qp: self.qp,
+            send_cq: self.send_cq,
+            recv_cq: self.recv_cq,
+            bufs: self.bufs,
+            exposed: self.exposed,
+            peer,
+            id,
+            channel,
+        }
+    }
+}
+
+impl Side {
+    /// The client's side.
+    pub(crate) fn connect(args: &Args, to: SocketAddr) -> Outcome<Self> {
+        let channel = EventChannel::new()?;
+        let id = CmId::new(&channel)?;
+        id.resolve_addr(None, to, PATIENCE)?;
+        next(&channel)?;
+        id.resolve_route(PATIENCE)?;
+        next(&channel)?;
+        let pd = id.context()?.alloc_pd()?;
+        let parts = Parts::new(args, &pd, |init| id.create_qp(&pd, init))?;
+        id.connect(parts.param())?;
+        let EventKind::Established(accepted) = next(&channel)?.kind else {
+            return Err("the server has not accepted".into());
+        };
+        let peer = memory(accepted.private_data())?;
+        Ok(parts.connected(id, channel, peer))
+    }
+
+    /// The server's side: waits for one client.
+    pub(crate) fn accept(args: &Args) -> Outcome<Self> {
+        let channel = EventChannel::new()?;
+        let listener = CmId::new(&channel)?;
+        listener.bind_addr(SocketAddr::from((Ipv4Addr::UNSPECIFIED, args.port)))?;
+        listener.listen(1)?;
+        let EventKind::ConnectRequest(request) = next(&channel)?.kind else {
+            return Err("no request has come".into());
+        };
+        let pd = request.context()?.alloc_pd()?;
+        let parts = Parts::new(args, &pd, |init| request.create_qp(&pd, init))?;
+        let peer = memory(request.private_data())?;
+        let id = request.accept_with(&parts.param())?;
+        let EventKind::Established(_) = next(&channel)?.kind else {
+            return Err("the connection was not established".into());
+        };
+        Ok(parts.connected(id, channel, peer))
+    }
+
+    /// Ends the connection.
+    pub(crate) fn leave(self) -> Outcome {
+        self.id.disconnect()?;
+        Ok(self.qp.close()?)
+    }
+
+    /// Waits until the peer ends it.
+    pub(crate) fn wait_for_the_end(self) -> Outcome {
+        while !matches!(next(&self.channel)?.kind, EventKind::Disconnected(..)) {}
+        Ok(self.qp.close()?)
+    }
+}
+
+/// The next event, unless it says that something failed.
+fn next(channel: &EventChannel) -> Outcome<Event> {
+    let event = channel.wait(Some(PATIENCE))?;
+    Ok(event.ok_or("the peer does nothing")?)
+}
+
+fn all(pool: &Pool) -> Vec<Buf> {
+    std::iter::from_fn(|| pool.take()).collect()
+}
+
+fn memory(told: &[u8]) -> Outcome<RemoteMemory> {
+    let bytes = told
+        .first_chunk()
+        .ok_or("the peer has not told where its memory is")?;
+    Ok(RemoteMemory::from_bytes(*bytes))
+}
+
+/// Polls until a request of the send queue has completed, and gives its buffer.
+#[inline]
+pub(crate) fn sent(cq: &mut CompletionQueue) -> Outcome<Buf> {
+    loop {
+        match cq.poll()? {
+            Some(Completion::Sent(sent)) => {
+                sent.check()?;
+                return Ok(sent.into_buf());
+            }
+            None => {}
+            Some(_) => return Err("a completion of something else".into()),
+        }
+    }
+}
+
+/// Polls until a message has come, and gives its buffer.
+#[inline]
+pub(crate) fn received(cq: &mut CompletionQueue) -> Outcome<Buf> {
+    loop {
+        match cq.poll()? {
+            Some(Completion::Received(received)) => {
+                received.check()?;
+                return Ok(received.into_buf());
+            }
+            None => {}
+            Some(_) => return Err("a completion of something else".into()),
+        }
+    }
+}
