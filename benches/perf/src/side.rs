@@ -12,6 +12,9 @@ use crate::{Args, Outcome, Test};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// For what was posted to come back.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
+
 /// As many receives as perftest posts, unless there are fewer messages.
 const RX_DEPTH: usize = 512;
 
@@ -134,13 +137,18 @@ impl Side {
     /// Ends the connection.
     pub(crate) fn leave(self) -> Outcome {
         self.id.disconnect()?;
-        Ok(self.qp.close()?)
+        self.end()
     }
 
     /// Waits until the peer ends it.
     pub(crate) fn wait_for_the_end(self) -> Outcome {
         while !matches!(next(&self.channel)?.kind, EventKind::Disconnected(..)) {}
-        Ok(self.qp.close()?)
+        self.end()
+    }
+
+    /// Nothing is left on the send queue; the receives are.
+    fn end(mut self) -> Outcome {
+        Ok(self.qp.close(&mut self.recv_cq, CLOSE_PATIENCE)?)
     }
 }
 
