@@ -106,7 +106,7 @@ pub use self::verbs::{
     MemoryOwner, Mtu, OnDemandOperations, OnDemandPaging, Op, Partly, Payload, Pieces, Pool, Port,
     PortFlags, PortState, ProtectionDomain, QueuePair, QueuePairInit, QueueToken, RawRefused,
     ReceiveQueue, Received, Refused, Registration, RemoteMemory, Returned, ReturnedMut, Scope,
-    Scoped, SendQueue, Sent, SharedReceiveQueue, Single, Sink, Work, WrList,
+    Scoped, SendQueue, Sent, SharedReceiveQueue, Single, Sink, Window, WindowType, Work, WrList,
 };
 
 /// The version of rdma-core that the crate was built with, such as `44.0`; empty where it is not known.

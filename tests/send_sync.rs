@@ -104,6 +104,8 @@ send_and_sync!(
     SharedReceiveQueue,
     Status,
     Token,
+    Window,
+    WindowType,
     Work,
     WrList,
 );

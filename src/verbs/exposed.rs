@@ -27,6 +27,7 @@ use crate::error::{Error, Result};
 pub struct Exposed {
     region: Arc<Region<MappedMemory>>,
     access: Access,
+    for_windows: bool,
 }
 
 impl ProtectionDomain {
@@ -62,16 +63,46 @@ impl ProtectionDomain {
         access: Access,
         registration: Registration,
     ) -> Result<Exposed, HandedBack<MappedMemory>> {
-        let flags = check_len(self, memory.len()).and_then(|()| registration.flags(self));
-        let flags = match flags {
-            Ok(flags) => flags | access.with_local(),
+        self.expose_with(memory, access, access.with_local(), registration)
+    }
+
+    /// Registers `memory` so that [windows](super::Window) can open parts of it to peers. By itself it is open to none.
+    ///
+    /// Calls `ibv_reg_mr` ([man 3](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)) with `IBV_ACCESS_MW_BIND`.
+    /// Blocks: no.
+    ///
+    /// # Errors
+    ///
+    /// As for [`expose_memory`](Self::expose_memory).
+    #[doc(alias = "IBV_ACCESS_MW_BIND")]
+    pub fn expose_for_windows(
+        &self,
+        memory: MappedMemory,
+        registration: Registration,
+    ) -> Result<Exposed, HandedBack<MappedMemory>> {
+        // A window may be opened for writing only where the device may write.
+        let flags = rdma_sys::IBV_ACCESS_MW_BIND | rdma_sys::IBV_ACCESS_LOCAL_WRITE;
+        self.expose_with(memory, Access::empty(), flags, registration)
+    }
+
+    fn expose_with(
+        &self,
+        memory: MappedMemory,
+        access: Access,
+        flags: u32,
+        registration: Registration,
+    ) -> Result<Exposed, HandedBack<MappedMemory>> {
+        let more = check_len(self, memory.len()).and_then(|()| registration.flags(self));
+        let more = match more {
+            Ok(more) => more,
             Err(error) => return Err(HandedBack::with(error, memory)),
         };
-        let region = Region::register(self, memory, flags)?;
+        let region = Region::register(self, memory, flags | more)?;
         // INVARIANT: just registered, and nobody has touched the memory since.
         Ok(Exposed {
             region: Arc::new(region),
             access,
+            for_windows: flags & rdma_sys::IBV_ACCESS_MW_BIND != 0,
         })
     }
 }
@@ -118,6 +149,16 @@ impl Exposed {
     #[must_use]
     pub fn access(&self) -> Access {
         self.access
+    }
+
+    /// Whether windows can open parts of it.
+    #[must_use]
+    pub fn is_for_windows(&self) -> bool {
+        self.for_windows
+    }
+
+    pub(super) fn region(&self) -> &Arc<Region<MappedMemory>> {
+        &self.region
     }
 
     /// The domain that the memory is registered in.
@@ -201,18 +242,30 @@ impl Exposed {
     ///
     /// # Errors
     ///
+    /// [`State`](crate::ErrorKind::State) while a [window](super::Window) is bound to it: the memory comes back beside the error.
     /// `EBUSY` and what else the device reports; the memory is leaked then, since the device may still use it.
     #[doc(alias = "ibv_dereg_mr")]
     #[doc(alias = "close")]
     pub fn revoke(self) -> Result<MappedMemory, HandedBack<Self>> {
-        let access = self.access;
-        let region = Arc::try_unwrap(self.region).map_err(|region| {
+        let Self {
+            region,
+            access,
+            for_windows,
+        } = self;
+        let region = Arc::try_unwrap(region).map_err(|region| {
             let error = Error::state(
                 "ibv_dereg_mr",
                 "memory without windows",
                 "a window is bound to it; invalidate or drop it first",
             );
-            HandedBack::with(error, Self { region, access })
+            HandedBack::with(
+                error,
+                Self {
+                    region,
+                    access,
+                    for_windows,
+                },
+            )
         })?;
         let memory = region.end().map_err(HandedBack::without)?;
         Ok(*memory)

@@ -15,4 +15,8 @@ pub enum Op {
     FetchAdd,
     /// Compared eight bytes of the peer's memory, and swapped them.
     CompareSwap,
+    /// Bound a memory window.
+    Bind,
+    /// Invalidated a memory window.
+    Invalidate,
 }

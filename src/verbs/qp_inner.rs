@@ -13,6 +13,7 @@ use super::cq::CqHandle;
 use super::pd::ProtectionDomain;
 use super::srq::SharedReceiveQueue;
 use super::standing::Standing;
+use super::windows::Windows;
 use crate::error::{Error, Result, errno_of_verbs};
 
 /// Who made a queue pair, and so knows which locks its end must take.
@@ -40,6 +41,7 @@ pub(super) struct QpInner {
     pub(super) send: Attached,
     pub(super) recv: Receives,
     pub(super) pd: ProtectionDomain,
+    pub(super) windows: Arc<Windows>,
 }
 
 /// Where a queue pair receives.
@@ -78,6 +80,7 @@ impl QpInner {
             send,
             recv,
             pd,
+            windows: Arc::default(),
         }
     }
 
@@ -123,6 +126,7 @@ impl QpInner {
             return Ok(());
         };
         self.has_ended.store(true, Ordering::Release);
+        self.windows.end();
         if let Err(errno) = errno_of_verbs(owner.destroy(self.raw)) {
             // The device may still use the queue pair, and so everything that it was made of and all that is posted.
             mem::forget(owner);

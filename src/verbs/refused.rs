@@ -50,6 +50,11 @@ impl<B> Refused<B> {
         self
     }
 
+    /// Whether the device may have the request.
+    pub(super) fn is_kept(&self) -> bool {
+        self.back.is_none()
+    }
+
     /// What went wrong.
     #[must_use]
     pub fn error(&self) -> &Error {

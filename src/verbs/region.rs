@@ -187,6 +187,10 @@ impl<O: ?Sized> Region<O> {
         unsafe { (*self.mr.as_ptr()).rkey }
     }
 
+    pub(super) fn as_raw(&self) -> *mut ibv_mr {
+        self.mr.as_ptr()
+    }
+
     /// Deregisters, and gives the owner of the memory back.
     pub(super) fn end(self) -> Result<Box<O>> {
         let mut this = ManuallyDrop::new(self);

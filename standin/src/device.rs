@@ -96,7 +96,11 @@ impl Device {
         attr.phys_port_cnt = 1;
         if transport == ibv_transport_type::IBV_TRANSPORT_IB {
             attr.max_mw = 1 << 16;
-            attr.device_cap_flags = IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+            attr.device_cap_flags = IBV_DEVICE_MEM_WINDOW;
+            // The second has windows of type 1 only, as old devices.
+            if name == "rxe0" {
+                attr.device_cap_flags |= IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+            }
         }
         Self {
             c: Obj::new(device),

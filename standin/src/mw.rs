@@ -5,8 +5,8 @@ use std::ffi::{c_int, c_uint};
 use crate::arg;
 use crate::c::{
     IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_MW_BIND, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
-    IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_ZERO_BASED, ibv_mw, ibv_mw_bind, ibv_mw_bind_info,
-    ibv_mw_type, ibv_pd, ibv_qp, ibv_send_wr, ibv_wr_opcode,
+    IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_ZERO_BASED, IBV_DEVICE_MEM_WINDOW_TYPE_2B, ibv_mw,
+    ibv_mw_bind, ibv_mw_bind_info, ibv_mw_type, ibv_pd, ibv_qp, ibv_send_wr, ibv_wr_opcode,
 };
 use crate::call::{self, Errno};
 use crate::device::present;
@@ -61,6 +61,12 @@ impl World {
     pub(crate) fn windows_on(&self, mr: usize) -> usize {
         let shows = |mw: &Mw| mw.bound.is_some_and(|bound| bound.mr == mr);
         self.mws.iter().filter(|(_, mw)| shows(mw)).count()
+    }
+
+    /// Whether a window belongs to a queue pair, by its number.
+    pub(crate) fn has_window(&self, number: u32) -> bool {
+        let own = |mw: &Mw| mw.bound.is_some_and(|bound| bound.qp == Some(number));
+        self.mws.iter().any(|(_, mw)| own(mw))
     }
 
     /// The memory that a peer reaches by a key through a queue pair, if it may: its address in the process.
@@ -191,6 +197,11 @@ pub(crate) extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> *mut ib
             ibv_mw_type::IBV_MW_TYPE_1 | ibv_mw_type::IBV_MW_TYPE_2
         ) {
             return Err(libc::EINVAL);
+        }
+        let flags = world.devices[device].attr.device_cap_flags;
+        let second = kind == ibv_mw_type::IBV_MW_TYPE_2;
+        if second && flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B == 0 {
+            return Err(libc::EOPNOTSUPP);
         }
         let key = WINDOW | (world.number() << OWN.count_ones());
         let c = Obj::new(ibv_mw {

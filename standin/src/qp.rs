@@ -214,6 +214,13 @@ fn may_end(world: &mut World, address: usize) -> Result<(), Errno> {
             );
         }
     }
+    let number = qp.number;
+    if world.has_window(number) {
+        // What soft-RoCE of Linux 6.1 does.
+        doom!(
+            "would wait for ever: the queue pair {number:#x} is destroyed while a memory window is bound by it"
+        );
+    }
     if let Some(errno) = world.qp_mut(address).orders.failure() {
         return Err(errno);
     }
