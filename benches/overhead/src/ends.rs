@@ -5,9 +5,10 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use rdma_sys::{ibv_qp, ibv_srq, ibv_srq_attr, ibv_srq_init_attr};
+use rdma_sys::ibv_qp;
 use rdmacm::{
-    CmId, CompletionQueue, Event, EventChannel, EventKind, Pool, QueuePair, QueuePairInit,
+    CmId, CompletionQueue, ConnParam, Context, Event, EventChannel, EventKind, Pool,
+    ProtectionDomain, QueuePair, QueuePairInit, SharedReceiveQueue,
 };
 
 use crate::c::{self, Work};
@@ -20,97 +21,112 @@ const DEPTH: u32 = 64;
 pub(crate) const BUFFER_SIZE: usize = 64;
 /// How many buffers there are.
 pub(crate) const BUFFERS: usize = 64;
+/// How long a message is that is posted inline.
+pub(crate) const INLINE_SIZE: usize = 32;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The clients' ends of as many connections as there are pairs.
+/// The clients' ends of as many connections as there are pairs, and one whose receives come from a shared queue.
 #[derive(Debug)]
 pub(crate) struct Ends {
     pub(crate) qps: [QueuePair; PAIRS],
     pub(crate) cq: CompletionQueue,
+    pub(crate) srq: SharedReceiveQueue,
     pub(crate) pool: Pool,
     raw_qps: [*mut ibv_qp; PAIRS],
-    raw_srq: *mut ibv_srq,
     /// What has to live beside them.
-    _others: Others,
+    _sharing: QueuePair,
+    _others: Connecting,
 }
 
 /// The ids of the clients, and the servers' ends.
 #[derive(Debug)]
-struct Others {
-    _ids: Vec<CmId>,
-    _accepted: Vec<(QueuePair, CompletionQueue, CmId)>,
-    _listener: CmId,
-    _channels: [EventChannel; 2],
+struct Connecting {
+    ids: Vec<CmId>,
+    accepted: Vec<(QueuePair, CompletionQueue, CmId)>,
+    listener: CmId,
+    server: EventChannel,
+    client: EventChannel,
+}
+
+impl Connecting {
+    fn new() -> Result<Self, Box<dyn Error>> {
+        let server = EventChannel::new()?;
+        let listener = CmId::new(&server)?;
+        listener.bind_addr(SocketAddr::from(([10, 9, 0, 1], 0)))?;
+        listener.listen(0)?;
+        Ok(Self {
+            ids: Vec::new(),
+            accepted: Vec::new(),
+            listener,
+            server,
+            client: EventChannel::new()?,
+        })
+    }
+
+    fn context(&self) -> Result<Context, Box<dyn Error>> {
+        Ok(self.listener.context()?)
+    }
+
+    /// Makes a connection, and gives the client's end of it.
+    fn connect(
+        &mut self,
+        pd: &ProtectionDomain,
+        init: &QueuePairInit,
+    ) -> Result<QueuePair, Box<dyn Error>> {
+        let to = self.listener.local_addr().ok_or("it has no address")?;
+        let id = CmId::new(&self.client)?;
+        id.resolve_addr(None, to, PATIENCE)?;
+        next(&self.client)?;
+        id.resolve_route(PATIENCE)?;
+        next(&self.client)?;
+        let qp = id.create_qp(pd, init)?;
+        id.connect(ConnParam::new())?;
+        let EventKind::ConnectRequest(request) = next(&self.server)?.kind else {
+            return Err("no request came".into());
+        };
+        let their_cq = pd.context().create_cq(32)?;
+        let their_qp = request.create_qp(pd, &QueuePairInit::new(&their_cq.handle()))?;
+        self.accepted.push((their_qp, their_cq, request.accept()?));
+        let EventKind::Established(_) = next(&self.client)?.kind else {
+            return Err("the connection was not established".into());
+        };
+        next(&self.server)?;
+        self.ids.push(id);
+        Ok(qp)
+    }
 }
 
 impl Ends {
     /// Connects the pairs with themselves over the stand-in's first device.
     pub(crate) fn connect() -> Result<Self, Box<dyn Error>> {
-        let server = EventChannel::new()?;
-        let listener = CmId::new(&server)?;
-        listener.bind_addr(SocketAddr::from(([10, 9, 0, 1], 0)))?;
-        listener.listen(0)?;
-        let to = listener.local_addr().ok_or("the listener has no address")?;
-        let context = listener.context()?;
-
-        let client = EventChannel::new()?;
+        let mut connecting = Connecting::new()?;
+        let context = connecting.context()?;
         let pd = context.alloc_pd()?;
-        let cq = context.create_cq(2 * DEPTH * u32::try_from(PAIRS)?)?;
+        let pairs = u32::try_from(PAIRS)?;
+        let cq = context.create_cq(2 * DEPTH * (pairs + 1))?;
+        let srq = pd.create_srq(DEPTH, 1)?;
         let init = QueuePairInit::new(&cq.handle())
             .max_send_wr(DEPTH)
-            .max_recv_wr(DEPTH);
-        let pool = pd.pool(BUFFERS, BUFFER_SIZE)?;
-        let (mut ids, mut qps, mut raw_qps, mut accepted) = (vec![], vec![], vec![], vec![]);
+            .max_recv_wr(DEPTH)
+            .max_send_sge(2)
+            .max_inline_data(u32::try_from(INLINE_SIZE)?);
+        let mut qps = Vec::new();
         for _ in 0..PAIRS {
-            let id = CmId::new(&client)?;
-            id.resolve_addr(None, to, PATIENCE)?;
-            next(&client)?;
-            id.resolve_route(PATIENCE)?;
-            next(&client)?;
-            qps.push(id.create_qp(&pd, &init)?);
-            // SAFETY: the id is alive, and has a queue pair, which stays as long as the half pushed above.
-            raw_qps.push(unsafe { (*id.as_raw()).qp });
-            id.connect(rdmacm::ConnParam::new())?;
-            let EventKind::ConnectRequest(request) = next(&server)?.kind else {
-                return Err("no request came".into());
-            };
-            let their_cq = context.create_cq(32)?;
-            let their_qp = request.create_qp(&pd, &QueuePairInit::new(&their_cq.handle()))?;
-            accepted.push((their_qp, their_cq, request.accept()?));
-            let EventKind::Established(_) = next(&client)?.kind else {
-                return Err("the connection was not established".into());
-            };
-            next(&server)?;
-            ids.push(id);
+            qps.push(connecting.connect(&pd, &init)?);
         }
-        let mut attr = ibv_srq_init_attr {
-            attr: ibv_srq_attr {
-                max_wr: DEPTH,
-                max_sge: 1,
-                srq_limit: 0,
-            },
-            ..ibv_srq_init_attr::default()
-        };
-        // SAFETY: `ibv_create_srq` wants a domain, which `pd` is, and the attributes.
-        let raw_srq = unsafe { rdma_sys::ibv_create_srq(pd.as_raw(), &raw mut attr) };
-        if raw_srq.is_null() {
-            return Err("there is no shared receive queue".into());
-        }
+        let sharing = connecting.connect(&pd, &init.clone().srq(&srq))?;
+        let raw_qps: Vec<_> = qps.iter().map(QueuePair::as_raw).collect();
         // SAFETY: the device is open, and this is the only thread that uses it.
         unsafe { c::replace_provider(context.as_raw(), raw_qps[0]) };
         Ok(Self {
             qps: array(qps)?,
             cq,
-            pool,
+            srq,
+            pool: pd.pool(BUFFERS, BUFFER_SIZE)?,
             raw_qps: array(raw_qps)?,
-            raw_srq,
-            _others: Others {
-                _ids: ids,
-                _accepted: accepted,
-                _listener: listener,
-                _channels: [server, client],
-            },
+            _sharing: sharing,
+            _others: connecting,
         })
     }
 
@@ -119,7 +135,7 @@ impl Ends {
         Work {
             qps: self.raw_qps,
             cq: self.cq.handle().as_raw(),
-            srq: self.raw_srq,
+            srq: self.srq.as_raw(),
         }
     }
 }

@@ -1,69 +1,75 @@
-//! The loops with this crate, each doing what its C twins in `c/loops.c` do.
+//! The loops with this crate, each doing what its C twins in `c/` do.
 //!
 //! Their names are exported so that the profiler finds them.
 #![expect(unsafe_code, reason = "exports names")]
 
 use std::error::Error;
-use std::hint::black_box;
+use std::time::Duration;
 
-use rdmacm::{Buf, Completion, CompletionQueue};
+use rdmacm::{Buf, Completion, CompletionQueue, Inline, Scoped, Work, WrList};
 
-use crate::ends::{BUFFER_SIZE, Ends};
+use crate::ends::{BUFFER_SIZE, Ends, INLINE_SIZE};
 
-type Done = Result<(), Box<dyn Error>>;
+type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+/// How many requests go to one doorbell.
+const BATCH: usize = 32;
+/// How many requests go to one completion.
+const RUN: usize = 16;
 
 #[cold]
-fn unexpected(what: &str) -> Box<dyn Error> {
+fn wrong(what: &str) -> Box<dyn Error> {
     what.to_owned().into()
 }
 
-/// Polls until a request of a send queue has completed.
-#[inline(always)]
-fn finish(cq: &mut CompletionQueue) -> Result<Buf, Box<dyn Error>> {
-    loop {
-        match cq.poll()? {
-            Some(Completion::Sent(sent)) => {
-                sent.check()?;
-                return Ok(sent.into_buf());
+/// Polls until a request has completed, and takes out of its completion what `$out` says.
+macro_rules! finish {
+    ($queue:expr, $kind:path, $done:ident => $out:expr) => {
+        loop {
+            match $queue.poll()? {
+                Some($kind($done)) => {
+                    $done.check()?;
+                    break $out;
+                }
+                None => {}
+                Some(_) => return Err(wrong("this is a completion of something else")),
             }
-            None => {}
-            Some(_) => return Err(unexpected("no completion of a send")),
         }
-    }
+    };
 }
 
-/// Polls until a receive has completed.
-#[inline(always)]
-fn finish_receive(cq: &mut CompletionQueue) -> Result<Buf, Box<dyn Error>> {
-    loop {
-        match cq.poll()? {
-            Some(Completion::Received(received)) => {
-                received.check()?;
-                return Ok(received.into_buf());
-            }
-            None => {}
-            Some(_) => return Err(unexpected("no completion of a receive")),
-        }
-    }
+fn one(ends: &Ends) -> Outcome<Buf> {
+    ends.pool.take().ok_or_else(|| wrong("no buffer is free"))
 }
 
-fn take(ends: &Ends) -> Result<Buf, Box<dyn Error>> {
-    ends.pool
-        .take()
-        .ok_or_else(|| unexpected("no buffer is free"))
+fn all(ends: &Ends) -> Vec<Buf> {
+    std::iter::from_fn(|| ends.pool.take()).collect()
+}
+
+/// Takes a buffer out of the caller's free list.
+#[inline(always)]
+fn pop(free: &mut Vec<Buf>) -> Outcome<Buf> {
+    free.pop().ok_or_else(|| wrong("no buffer is free"))
+}
+
+/// Polls until as many requests have completed, and puts their buffers into the free list.
+#[inline(always)]
+fn finish_all(cq: &mut CompletionQueue, count: usize, free: &mut Vec<Buf>) -> Outcome {
+    for _ in 0..count {
+        free.push(finish!(cq, Completion::Sent, sent => sent.into_buf()));
+    }
+    Ok(())
 }
 
 /// One buffer goes round.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn loop_rust_send(ends: &mut Ends, count: u64) -> Done {
-    let mut buf = take(ends)?;
-    let Ends {
-        qps: [qp, ..], cq, ..
-    } = ends;
+pub(crate) fn loop_rust_send(ends: &mut Ends, count: u64) -> Outcome {
+    let mut buf = one(ends)?;
+    let (qp, cq) = (&mut ends.qps[0], &mut ends.cq);
     for number in 0..count {
         qp.send.send(buf, number)?;
-        buf = finish(cq)?;
+        buf = finish!(cq, Completion::Sent, sent => sent.into_buf());
     }
     Ok(())
 }
@@ -71,29 +77,75 @@ pub(crate) fn loop_rust_send(ends: &mut Ends, count: u64) -> Done {
 /// A free list of the caller's.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn loop_rust_send_free_list(ends: &mut Ends, count: u64) -> Done {
-    let mut free: Vec<Buf> = std::iter::from_fn(|| ends.pool.take()).collect();
-    let Ends {
-        qps: [qp, ..], cq, ..
-    } = ends;
+pub(crate) fn loop_rust_send_free_list(ends: &mut Ends, count: u64) -> Outcome {
+    let mut free = all(ends);
+    let (qp, cq) = (&mut ends.qps[0], &mut ends.cq);
     for number in 0..count {
-        let buf = free.pop().ok_or_else(|| unexpected("no buffer is free"))?;
-        qp.send.send(buf, number)?;
-        free.push(finish(cq)?);
+        qp.send.send(pop(&mut free)?, number)?;
+        free.push(finish!(cq, Completion::Sent, sent => sent.into_buf()));
     }
     Ok(())
+}
+
+/// Lent memory goes round in a scope.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) fn loop_rust_send_scope(ends: &mut Ends, count: u64) -> Outcome {
+    let memory = [1; BUFFER_SIZE];
+    let (qp, cq) = (&mut ends.qps[0], &mut ends.cq);
+    let mut lent = qp.protection_domain().lend(&memory)?;
+    // The poller learns of a new queue pair when it finds the queue empty.
+    if cq.poll()?.is_some() {
+        return Err(wrong("nothing is posted"));
+    }
+    qp.scope(cq, Duration::from_secs(1), |scope| {
+        for number in 0..count {
+            let posted = scope.post(Work::send(), lent, number);
+            // What was refused is borrowed, and cannot be carried out.
+            posted.map_err(rdmacm::Error::from)?;
+            lent = finish!(scope, Scoped::Lent, sent => sent.into_lent());
+        }
+        Ok(())
+    })?
 }
 
 /// One buffer goes round, over the queue pairs in turn.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn loop_rust_pairs(ends: &mut Ends, count: u64) -> Done {
-    let mut buf = take(ends)?;
-    let Ends { qps, cq, .. } = ends;
+pub(crate) fn loop_rust_pairs(ends: &mut Ends, count: u64) -> Outcome {
+    let mut buf = one(ends)?;
+    let (qps, cq) = (&mut ends.qps, &mut ends.cq);
     for number in 0..count {
         let place = usize::try_from(number)? % qps.len();
         qps[place].send.send(buf, number)?;
-        buf = finish(cq)?;
+        buf = finish!(cq, Completion::Sent, sent => sent.into_buf());
+    }
+    Ok(())
+}
+
+/// Bytes are copied into the request.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) fn loop_rust_inline(ends: &mut Ends, count: u64) -> Outcome {
+    let memory = [1; INLINE_SIZE];
+    let (qp, cq) = (&mut ends.qps[0], &mut ends.cq);
+    for number in 0..count {
+        qp.send.post(Work::send(), Inline(&memory), number)?;
+        finish!(cq, Completion::Bare, sent => drop(sent));
+    }
+    Ok(())
+}
+
+/// Two buffers go round together.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) fn loop_rust_pieces(ends: &mut Ends, count: u64) -> Outcome {
+    let mut bufs = [one(ends)?, one(ends)?];
+    let (qp, cq) = (&mut ends.qps[0], &mut ends.cq);
+    for number in 0..count {
+        qp.send.post(Work::send(), bufs, number)?;
+        let back = finish!(cq, Completion::Pieces, sent => sent.into_bufs());
+        bufs = back.ok_or_else(|| wrong("there were two buffers"))?;
     }
     Ok(())
 }
@@ -101,19 +153,72 @@ pub(crate) fn loop_rust_pairs(ends: &mut Ends, count: u64) -> Done {
 /// One buffer goes round, and its length is looked at.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn loop_rust_receive(ends: &mut Ends, count: u64) -> Done {
-    let mut buf = take(ends)?;
-    let Ends {
-        qps: [qp, ..], cq, ..
-    } = ends;
+pub(crate) fn loop_rust_receive(ends: &mut Ends, count: u64) -> Outcome {
+    let mut buf = one(ends)?;
+    let (qp, cq) = (&mut ends.qps[0], &mut ends.cq);
     let mut received = 0;
     for number in 0..count {
         qp.recv.post(buf, number)?;
-        buf = finish_receive(cq)?;
+        buf = finish!(cq, Completion::Received, message => message.into_buf());
         received += buf.len() as u64;
     }
-    if black_box(received) != count * BUFFER_SIZE as u64 {
-        return Err(unexpected("bytes are missing"));
+    check(received, count)
+}
+
+/// The same with a shared receive queue.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) fn loop_rust_shared(ends: &mut Ends, count: u64) -> Outcome {
+    let mut buf = one(ends)?;
+    let (srq, cq) = (&mut ends.srq, &mut ends.cq);
+    let mut received = 0;
+    for number in 0..count {
+        srq.post(buf, number)?;
+        buf = finish!(cq, Completion::Received, message => message.into_buf());
+        received += buf.len() as u64;
+    }
+    check(received, count)
+}
+
+fn check(received: u64, count: u64) -> Outcome {
+    if received == count * BUFFER_SIZE as u64 {
+        Ok(())
+    } else {
+        Err(wrong("bytes are missing"))
+    }
+}
+
+/// Batches, with a free list.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) fn loop_rust_batch(ends: &mut Ends, count: u64) -> Outcome {
+    let mut free = all(ends);
+    let mut list = WrList::with_capacity(BATCH);
+    let (qp, cq) = (&mut ends.qps[0], &mut ends.cq);
+    for number in 0..count / BATCH as u64 {
+        let mut batch = qp.send.batch(&mut list);
+        for _ in 0..BATCH {
+            batch.post(Work::send(), pop(&mut free)?, number)?;
+        }
+        batch.submit()?;
+        finish_all(cq, BATCH, &mut free)?;
+    }
+    Ok(())
+}
+
+/// Runs of requests of which the last is signalled, with a free list.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) fn loop_rust_run(ends: &mut Ends, count: u64) -> Outcome {
+    let mut free = all(ends);
+    let (qp, cq) = (&mut ends.qps[0], &mut ends.cq);
+    for number in 0..count / RUN as u64 {
+        for _ in 1..RUN {
+            let buf = pop(&mut free)?;
+            qp.send.post(Work::send().unsignaled(), buf, number)?;
+        }
+        qp.send.send(pop(&mut free)?, number)?;
+        finish_all(cq, RUN, &mut free)?;
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ mod alloc;
 mod c;
 mod ends;
 mod loops;
+mod raw;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -23,16 +24,23 @@ type RustLoop = fn(&mut Ends, u64) -> Result<(), Box<dyn Error>>;
 
 /// Names loops of ours after their functions.
 macro_rules! rust_loops {
-    ($($name:ident)*) => {
-        const RUST_LOOPS: &[(&str, RustLoop)] = &[$((stringify!($name), loops::$name)),*];
+    ($($module:ident::$name:ident)*) => {
+        const RUST_LOOPS: &[(&str, RustLoop)] = &[$((stringify!($name), $module::$name)),*];
     };
 }
 
 rust_loops! {
-    loop_rust_send
-    loop_rust_send_free_list
-    loop_rust_pairs
-    loop_rust_receive
+    raw::loop_rust_send_raw
+    loops::loop_rust_send
+    loops::loop_rust_send_free_list
+    loops::loop_rust_send_scope
+    loops::loop_rust_receive
+    loops::loop_rust_shared
+    loops::loop_rust_inline
+    loops::loop_rust_pairs
+    loops::loop_rust_batch
+    loops::loop_rust_run
+    loops::loop_rust_pieces
 }
 
 /// Whose loop it is.

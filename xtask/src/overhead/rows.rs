@@ -3,6 +3,7 @@
 /// The three ways to write a loop in C.
 pub(crate) const WAYS: [&str; 3] = ["kept", "written", "books"];
 const KEPT: usize = 0;
+const WRITTEN: usize = 1;
 const BOOKS: usize = 2;
 
 /// How far a C loop may be from its recorded figure, so that a slow one cannot help.
@@ -55,6 +56,11 @@ impl Rust {
         self
     }
 
+    const fn each(mut self, step: u64) -> Self {
+        self.step = step;
+        self
+    }
+
     const fn unbounded(mut self) -> Self {
         self.bound = None;
         self
@@ -67,7 +73,9 @@ pub(crate) const ROWS: &[Row] = &[
         name: "send",
         recorded: [92.0, 117.0, 131.0],
         rust: &[
+            Rust::safe(5.0).named("_raw", ", raw"),
             Rust::safe(40.0),
+            Rust::safe(40.0).named("_scope", ", lent in a scope"),
             Rust::safe(0.0)
                 .named("_free_list", ", free list")
                 .over(BOOKS)
@@ -84,13 +92,13 @@ pub(crate) const ROWS: &[Row] = &[
         key: "shared",
         name: "shared receive",
         recorded: [101.0, 107.0, 121.0],
-        rust: &[],
+        rust: &[Rust::safe(45.0)],
     },
     Row {
         key: "inline",
         name: "inline, 32 bytes",
         recorded: [92.0, 117.0, 131.0],
-        rust: &[],
+        rust: &[Rust::safe(45.0)],
     },
     Row {
         key: "pairs",
@@ -102,19 +110,19 @@ pub(crate) const ROWS: &[Row] = &[
         key: "batch",
         name: "batch of 32",
         recorded: [61.8, 97.5, 94.9],
-        rust: &[],
+        rust: &[Rust::safe(25.0).over(BOOKS).each(32)],
     },
     Row {
         key: "run",
         name: "15 unsignalled + 1",
         recorded: [43.1, 67.1, 72.7],
-        rust: &[],
+        rust: &[Rust::safe(60.0).over(WRITTEN).each(16)],
     },
     Row {
         key: "pieces",
         name: "two pieces",
         recorded: [94.0, 120.0, 134.0],
-        rust: &[],
+        rust: &[Rust::safe(0.0).unbounded()],
     },
 ];
 
@@ -204,7 +212,7 @@ mod tests {
             Verdict::new(&kept, &C, 132.5).fault("send").unwrap(),
             "send: 132.5 instructions for a request, 40.5 over C kept; the bound is 40"
         );
-        let written = Rust::safe(60.0).over(1);
+        let written = Rust::safe(60.0).over(WRITTEN);
         assert_eq!(Verdict::new(&written, &C, 177.0).fault("run"), None);
         assert!(Verdict::new(&written, &C, 177.1).fault("run").is_some());
         let free = Rust::safe(0.0).unbounded();
@@ -228,7 +236,7 @@ mod tests {
     #[test]
     fn a_line_says_whether_it_holds() {
         let row = &ROWS[0];
-        let rust = &row.rust[0];
+        let rust = &row.rust[1];
         let line = row.line(&C, Some((rust, &Verdict::new(rust, &C, 100.0))));
         assert!(line.ends_with("+8.0 kept  40  ok"), "{line}");
         let line = row.line(&C, Some((rust, &Verdict::new(rust, &C, 200.0))));
