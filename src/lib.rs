@@ -12,7 +12,7 @@
 //!   [`ConnParam`] (`rdma_conn_param`). C's names lead there in the search: try `rdma_accept`. What has no safe form, and why,
 //!   is in `not_wrapped`.
 //! - Data moves through verbs: [`Context`], [`ProtectionDomain`], [`Pool`] and [`Buf`] (registered memory), [`QueuePair`],
-//!   [`CompletionQueue`].
+//!   [`CompletionQueue`]. Memory that the peer reads and writes by itself is [`Exposed`], and a [`Window`] opens a part of it.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), rdmacm::Error> {

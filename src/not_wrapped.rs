@@ -10,6 +10,8 @@
 //! | `rdma_reg_msgs`, `rdma_post_send` and the other inlines of `rdma_verbs.h` | take bare pointers; [`Pool`](crate::Pool), [`SendQueue`](crate::SendQueue) and [`ReceiveQueue`](crate::ReceiveQueue) are what they are for |
 //! | `rsocket` and its family | sockets in all but name, with file descriptors that the library does not check |
 //! | `rdma_getaddrinfo` | [`std::net::ToSocketAddrs`] does the job, without results that an IP listener cannot match |
+//! | `ibv_rereg_mr` | changes a registration under the requests that use it; [`Exposed::revoke`](crate::Exposed::revoke) and [`Pool::into_owner`](crate::Pool::into_owner) give the memory back to be registered anew |
+//! | `IBV_ACCESS_ZERO_BASED`, implicit on-demand regions | another address for memory that a [`RemoteMemory`](crate::RemoteMemory) names anyway; a key for all of the process's memory |
 //!
 //! Not wrapped yet: queue pairs on datagram ids, and what
 //! came with rdma-core 60 (`rdma_resolve_addrinfo`, `rdma_query_addrinfo`, `rdma_write_cm_event`). The raw symbols are in

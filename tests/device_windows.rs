@@ -3,6 +3,8 @@
 mod common;
 
 use std::ops::Range;
+use std::thread;
+use std::time::Duration;
 
 use common::cm::{Done, End, Listening, pair};
 use common::{device, in_time};
@@ -244,5 +246,59 @@ fn what_makes_no_sense_is_refused_before_it_is_posted() {
             assert_eq!(bare(&mut server), (wanted, Status::SUCCESS));
         }
         assert_eq!(window.key(), Some(remote.rkey()));
+    });
+}
+
+/// Writes to `to` as fast as it goes, until that is refused; says how often it worked.
+fn write_on(mut client: End, to: RemoteMemory) -> (u64, Status) {
+    for count in 0.. {
+        let data = [u8::try_from(count % 251).unwrap(); 256];
+        let status = write(&mut client, &data, to);
+        if status != Status::SUCCESS {
+            return (count, status);
+        }
+    }
+    unreachable!("it writes until it is refused")
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn no_write_arrives_after_a_window_or_its_memory_was_taken_back() {
+    device();
+    in_time("a peer that writes all the time", || {
+        let listening = Listening::new();
+        for round in 0..6 {
+            let (client, mut server) = pair(&listening);
+            let through_a_window = round % 2 == 0;
+            let mut window = server.parts.qp.send.alloc_window().unwrap();
+            let (memory, to) = if through_a_window {
+                let memory = exposed(&server);
+                let to = bind(&mut server, &mut window, &memory, 0..256, Access::WRITE);
+                (memory, to)
+            } else {
+                let memory = server.parts.pd.expose(256, Access::WRITE).unwrap();
+                let to = memory.remote();
+                (memory, to)
+            };
+            let writer = thread::spawn(move || write_on(client, to));
+            common::eventually("the peer writes", || {
+                let mut byte = [0];
+                memory.read_at(0, &mut byte);
+                byte != [0]
+            });
+            if through_a_window {
+                server.parts.qp.send.invalidate(&mut window, 1).unwrap();
+                assert_eq!(bare(&mut server), (Op::Invalidate, Status::SUCCESS));
+                window.invalidated(to.rkey()).unwrap();
+            }
+            // Without a window this is what takes it back.
+            let memory = memory.revoke().expect("no window is bound");
+            let then = memory[..256].to_vec();
+            let (count, status) = writer.join().unwrap();
+            assert_eq!(status, Status::REMOTE_ACCESS);
+            assert!(count > 0);
+            thread::sleep(Duration::from_millis(20));
+            assert_eq!(memory[..256], then, "round {round}: a write came later");
+        }
     });
 }

@@ -246,3 +246,40 @@ fn a_device_without_windows_says_so() {
     drop(ends);
     standin.nothing_left();
 }
+
+#[test]
+#[ignore = "needs the stand-in libraries: cargo xtask test"]
+fn books_that_are_wrong_are_the_devices_to_refuse() {
+    // The child leaves a region behind on purpose.
+    if !is_child_of("books_that_are_wrong_are_the_devices_to_refuse") {
+        return;
+    }
+    let standin = Standin::of_child();
+    let mut ends = Ends::new();
+    let memory = ends.exposed();
+    let mut window = ends.qp.send.alloc_window().unwrap();
+    let open = ends.bind(&mut window, &memory);
+    // It has not ended at all.
+    window.invalidated(open.rkey()).unwrap();
+    standin.record();
+    let refused = memory.revoke().unwrap_err();
+    // The device knows better, so the memory is never freed.
+    assert_eq!(refused.error().raw_os_error(), Some(libc::EBUSY));
+    assert!(refused.into_inner().is_none());
+    let other = ends.exposed();
+    let bound = ends
+        .qp
+        .send
+        .bind(&mut window, &other, 0..8, Access::READ, 1);
+    bound.unwrap();
+    assert_eq!(ends.bare(), (Op::Bind, Status::MW_BIND));
+    drop((window, ends, other));
+    let left = standin.living();
+    for kept in [("memory region", 1), ("protection domain", 1)] {
+        assert!(left.contains(&kept), "{left:?}");
+    }
+    assert!(
+        left.iter().all(|(kind, _)| *kind != "memory window"),
+        "{left:?}"
+    );
+}

@@ -19,6 +19,8 @@ impl Status {
     pub const LOCAL_PROTECTION: Self = Self(ibv_wc_status::IBV_WC_LOC_PROT_ERR.0);
     /// The queue pair went to its error state before the request was carried out: the connection is down.
     pub const FLUSHED: Self = Self(ibv_wc_status::IBV_WC_WR_FLUSH_ERR.0);
+    /// A memory window could not be bound: it was bound already, or to memory that the device refuses.
+    pub const MW_BIND: Self = Self(ibv_wc_status::IBV_WC_MW_BIND_ERR.0);
     /// The peer does not answer.
     pub const RETRY_EXCEEDED: Self = Self(ibv_wc_status::IBV_WC_RETRY_EXC_ERR.0);
     /// The peer had no receive posted, for as often as it was tried.

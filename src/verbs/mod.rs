@@ -15,7 +15,13 @@
 //! **A failed post is no refusal.** Soft-RoCE reports an error for a send in INIT and sends it later. Only a request that the
 //! provider names as the bad one comes back; any other stays posted.
 //!
-//! **Who ends a queue pair.** Its maker: [`QpOwner`] takes the locks that the end needs, which the connection manager knows.
+//! **Who keeps registered memory.** A [`Region`](region): it deregisters before it lets go of the owner of the memory, and leaks
+//! both where that fails. Whose bytes they are meanwhile is said by the type around it: a pool's buffers are the program's or a
+//! request's, [`Exposed`] memory is everybody's and is only copied. A memory [`Window`] opens a part of it to one peer; the
+//! device's books decide, since a region with a window cannot be deregistered, and this side's books are for clear errors.
+//!
+//! **Who ends a queue pair.** Its maker: [`QpOwner`] takes the locks that the end needs, which the connection manager knows. The
+//! [windows] of the pair are freed before, because soft-RoCE waits for them for ever.
 
 mod address;
 mod ah;

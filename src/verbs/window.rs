@@ -160,8 +160,8 @@ impl SendQueue {
     /// Opens the bytes `range` of `memory` to the peer for `access`, and gives what to tell the peer.
     ///
     /// A message that tells it may be posted to this queue at once: requests are carried out in order. The completion, a
-    /// [`Bare`](super::Bare), says whether it worked: if not, with
-    /// [`MW_BIND`](crate::Status::MW_BIND), the queue pair is in its error state. The memory is one that was
+    /// [`Bare`](super::Bare), says whether it worked: if not, as [`MW_BIND`](crate::Status::MW_BIND), and the queue pair is in
+    /// its error state. The memory is one that was
     /// [exposed for windows](super::ProtectionDomain::expose_for_windows); it stays registered while the window is bound.
     ///
     /// Calls `ibv_post_send`, or `ibv_bind_mw` ([man 3](https://man7.org/linux/man-pages/man3/ibv_bind_mw.3.html)) for a window
