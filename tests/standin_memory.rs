@@ -135,8 +135,10 @@ fn an_owner_that_cannot_be_registered_comes_back() {
     assert_eq!(refused.error().kind(), ErrorKind::InvalidInput, "{refused}");
     let error = pd.pool(0, 5).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
-    let error = pd.pool(usize::MAX, 5).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
+    for (count, size) in [(usize::MAX, 5), (1 << 32, 1), (1 << 21, 1 << 20)] {
+        let error = pd.pool(count, size).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
+    }
     drop((pd, client));
     standin.nothing_left();
 }

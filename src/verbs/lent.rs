@@ -12,7 +12,7 @@ use rdma_sys::{ibv_mr, ibv_sge};
 
 use super::buf::Piece;
 use super::pd::ProtectionDomain;
-use crate::error::{Error, ErrorKind, Result, errno_of_verbs, pointer_of};
+use crate::error::{Error, ErrorKind, Result, errno_of_verbs, not_registered, pointer_of};
 
 const OP: &str = "ibv_reg_mr";
 
@@ -141,7 +141,7 @@ impl Memory<'_> {
         // CAST: a low bit.
         let mr =
             unsafe { rdma_sys::ibv_reg_mr(pd.as_raw(), start.as_ptr().cast(), len, access as i32) };
-        let mr = pointer_of(mr).map_err(|errno| Error::os(OP, errno))?;
+        let mr = pointer_of(mr).map_err(|errno| not_registered(OP, errno, len))?;
         // SAFETY: just registered; its key never changes.
         let lkey = unsafe { mr.as_ref() }.lkey;
         // INVARIANT: registered above.

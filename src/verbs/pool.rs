@@ -81,29 +81,19 @@ impl ProtectionDomain {
     #[doc(alias = "ibv_reg_mr")]
     pub fn pool(&self, count: usize, size: usize) -> Result<Pool> {
         piece_length(size)?;
-        let total = count.checked_mul(size).ok_or_else(|| {
-            let limit = self.context().limits().max_mr_size();
-            Error::too_large(
-                REG_MR,
-                "length of the memory in bytes",
-                u64::MAX,
-                limit,
-                "make several pools",
-            )
-        })?;
-        if total as u64 > self.context().limits().max_mr_size() {
-            // Asked before the memory is mapped, which may be more than there is room for.
+        // Asked before the memory is mapped, which may be more than there is room for.
+        let total = count.saturating_mul(size);
+        let limit = self.context().limits().max_mr_size();
+        if total as u64 > limit {
             return Err(Error::too_large(
                 REG_MR,
                 "length of the memory in bytes",
                 total as u64,
-                self.context().limits().max_mr_size(),
+                limit,
                 "make several pools",
             ));
         }
-        if total == 0 {
-            return Err(no_pieces());
-        }
+        piece_count(total, size)?;
         let memory = MappedMemory::new(total)?;
         Ok(Pool::new(self, memory, size, Registration::new())?)
     }
@@ -146,6 +136,21 @@ fn piece_length(size: usize) -> Result<u32> {
     }
 }
 
+/// How many buffers of `size` bytes are in `len`.
+fn piece_count(len: usize, size: usize) -> Result<u32> {
+    match u32::try_from(len / size) {
+        Ok(0) => Err(no_pieces()),
+        Ok(count) => Ok(count),
+        Err(_) => Err(Error::too_large(
+            REG_MR,
+            "count of buffers",
+            (len / size) as u64,
+            u32::MAX.into(),
+            "make several pools",
+        )),
+    }
+}
+
 fn no_pieces() -> Error {
     Error::plain(
         REG_MR,
@@ -170,19 +175,7 @@ impl Pool {
             Err(error) => return Err(HandedBack::with(error, owner)),
         };
         let region = Region::register(pd, owner, access)?;
-        let count = region.len() / size;
-        let count = match u32::try_from(count) {
-            Ok(0) => Err(no_pieces()),
-            Ok(count) => Ok(count),
-            Err(_) => Err(Error::too_large(
-                REG_MR,
-                "count of buffers",
-                count as u64,
-                u32::MAX.into(),
-                "make several pools",
-            )),
-        };
-        let count = match count {
+        let count = match piece_count(region.len(), size) {
             Ok(count) => count,
             Err(error) => {
                 return Err(match region.end() {
