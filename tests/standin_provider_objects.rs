@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use rdma_sys::{
     IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_ON_DEMAND, IBV_QP_ACCESS_FLAGS, IBV_QP_AV,
-    IBV_QP_MIN_RNR_TIMER, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_STATE, IBV_QP_TIMEOUT, ibv_async_event,
-    ibv_context, ibv_event_type, ibv_gid, ibv_port_attr, ibv_port_state, ibv_qp_attr,
-    ibv_qp_init_attr, ibv_qp_state, ibv_qp_type, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
-    ibv_wc_status,
+    IBV_QP_MIN_RNR_TIMER, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_STATE, IBV_QP_TIMEOUT,
+    IBV_SEND_SOLICITED, ibv_async_event, ibv_context, ibv_event_type, ibv_gid, ibv_port_attr,
+    ibv_port_state, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_state, ibv_qp_type, ibv_srq,
+    ibv_srq_attr, ibv_srq_init_attr, ibv_wc_status,
 };
-use standin::verbs::{DEPTH, End, Opened, QKEY, SIZE, attr, connect, pair, recv_wr};
+use standin::verbs::{DEPTH, End, Opened, QKEY, SIZE, attr, connect, pair, recv_wr, send_wr};
 use standin::{Device, RXE0, Standin, in_child, must_die};
 
 const RC: ibv_qp_type = ibv_qp_type::IBV_QPT_RC;
@@ -31,15 +31,19 @@ fn do_not_wait(context: *mut ibv_context) {
     assert_eq!(set, 0);
 }
 
-fn is_readable(context: *mut ibv_context) -> bool {
+fn is_readable(fd: i32) -> bool {
     let mut poll = libc::pollfd {
-        // SAFETY: an open device.
-        fd: unsafe { (*context).async_fd },
+        fd,
         events: libc::POLLIN,
         revents: 0,
     };
     // SAFETY: one entry.
     (unsafe { libc::poll(&raw mut poll, 1, 0) }) == 1
+}
+
+fn has_event(context: *mut ibv_context) -> bool {
+    // SAFETY: an open device.
+    is_readable(unsafe { (*context).async_fd })
 }
 
 /// The next event, or the errno.
@@ -83,13 +87,13 @@ fn asynchronous_events_come_and_are_dropped_with_their_object() {
     let device = Opened::first();
     let context = device.context;
     do_not_wait(context);
-    assert!(!is_readable(context));
+    assert!(!has_event(context));
     assert_eq!(next(context).err(), Some(Some(libc::EAGAIN)));
     let (mut one, other) = pair(&device, RC);
     standin.device_event(RXE0, ibv_event_type::IBV_EVENT_PORT_ERR, 1);
     standin.object_event(ibv_event_type::IBV_EVENT_CQ_ERR, one.cq);
     standin.object_event(ibv_event_type::IBV_EVENT_QP_FATAL, one.qp);
-    assert!(is_readable(context));
+    assert!(has_event(context));
     let port = next(context).unwrap();
     // SAFETY: the event is of a port.
     assert_eq!(unsafe { port.element.port_num }, 1);
@@ -98,7 +102,7 @@ fn asynchronous_events_come_and_are_dropped_with_their_object() {
     assert_eq!(element(&queue), one.cq.addr());
     let fatal = next(context).unwrap();
     assert_eq!(element(&fatal), one.qp.addr());
-    assert!(!is_readable(context));
+    assert!(!has_event(context));
     for event in [port, queue, fatal] {
         ack(event);
     }
@@ -109,7 +113,7 @@ fn asynchronous_events_come_and_are_dropped_with_their_object() {
     // What nobody has read goes with its object.
     standin.object_event(ibv_event_type::IBV_EVENT_COMM_EST, one.qp);
     assert_eq!(one.destroy_qp(), 0);
-    assert!(!is_readable(context));
+    assert!(!has_event(context));
     drop((one, other, device));
     standin.nothing_left();
 }
@@ -196,6 +200,69 @@ fn a_device_that_goes_says_so_last() {
     assert_eq!(next(device.context).err(), Some(Some(libc::EIO)));
     drop(device);
     standin.restore_device(RXE0);
+    standin.nothing_left();
+}
+
+#[test]
+#[ignore = "needs the stand-in libraries: cargo xtask test"]
+fn a_queue_that_is_armed_for_solicited_messages_is_woken_by_those() {
+    let standin = Standin::start();
+    let device = Opened::first();
+    // SAFETY: an open device.
+    let channel = unsafe { rdma_sys::ibv_create_comp_channel(device.context) };
+    let (one, other) = (
+        End::new(&device, RC),
+        End::with_channel(&device, RC, channel),
+    );
+    connect(&one, &other);
+    let arm = |solicited: i32| {
+        // SAFETY: a living queue.
+        let armed = unsafe { rdma_sys::ibv_req_notify_cq(other.cq, solicited) };
+        assert_eq!(armed, 0);
+    };
+    let message = |flags: u32| {
+        other.recv(1, 0, 8);
+        let mut request = send_wr(2, &mut []);
+        request.send_flags |= flags;
+        assert_eq!(one.post(&mut [request]).0, 0);
+        assert_eq!(one.drain().len(), 1);
+        assert_eq!(other.drain().len(), 1);
+    };
+    // Whether the channel was told, which it then is no more.
+    let told = || {
+        // SAFETY: a living channel.
+        if !is_readable(unsafe { (*channel).fd }) {
+            return false;
+        }
+        let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: a living channel with an event, and room for the answer.
+        let read = unsafe { rdma_sys::ibv_get_cq_event(channel, &raw mut cq, &raw mut context) };
+        assert_eq!((read, cq), (0, other.cq));
+        // SAFETY: one event was read.
+        unsafe { rdma_sys::ibv_ack_cq_events(cq, 1) };
+        true
+    };
+    arm(1);
+    message(0);
+    assert!(!told());
+    message(IBV_SEND_SOLICITED);
+    assert!(told());
+    message(IBV_SEND_SOLICITED);
+    assert!(!told());
+    // Armed for any, a later call does not narrow that.
+    arm(0);
+    arm(1);
+    message(0);
+    assert!(told());
+    // A failure always counts.
+    arm(1);
+    other.recv(3, 0, 8);
+    other.to_state(ibv_qp_state::IBV_QPS_ERR);
+    assert!(told());
+    drop((one, other));
+    // SAFETY: a living channel without queues.
+    assert_eq!(unsafe { rdma_sys::ibv_destroy_comp_channel(channel) }, 0);
+    drop(device);
     standin.nothing_left();
 }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::arg;
 use crate::asynchronous::{Element, Told, acknowledged};
-use crate::c::{ibv_comp_channel, ibv_context, ibv_cq, ibv_wc};
+use crate::c::{ibv_comp_channel, ibv_context, ibv_cq, ibv_wc, ibv_wc_status};
 use crate::call;
 use crate::device::present;
 use crate::doom::doom;
@@ -25,7 +25,7 @@ pub(crate) struct Cq {
     /// What was reported last.
     last: Option<ibv_wc>,
     room: usize,
-    armed: bool,
+    armed: Option<Wanted>,
     /// Its asynchronous events.
     pub(crate) told: Told,
     /// Queue pairs and shared receive queues that complete here.
@@ -33,6 +33,14 @@ pub(crate) struct Cq {
     /// Events of its channel that were handed out and acknowledged.
     pub(crate) handed_out: u32,
     pub(crate) acknowledged: u32,
+}
+
+/// What a queue that is armed waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    /// A message whose sender asks for it, or a failure.
+    Solicited,
+    Any,
 }
 
 /// A completion that nobody has polled yet.
@@ -79,17 +87,18 @@ impl World {
         let found = self.qp_mut(qp);
         let (cq, number) = (found.send_cq, found.number);
         let count = 1 + std::mem::take(&mut found.silent);
-        self.report(cq, entry, Slots::Of(number, SEND, count));
+        self.report(cq, entry, Slots::Of(number, SEND, count), false);
     }
 
-    /// Reports a finished receive, which was on the shared queue if the pair has one.
-    pub(crate) fn report_receive(&mut self, qp: usize, entry: ibv_wc) {
+    /// Reports a finished receive, which was on the shared queue if the pair has one; `solicited`: the sender asks that the
+    /// receiver hears of it.
+    pub(crate) fn report_receive(&mut self, qp: usize, entry: ibv_wc, solicited: bool) {
         let found = self.qp(qp);
         let frees = match found.srq {
             Some(srq) => Slots::Shared(srq),
             None => Slots::Of(found.number, RECV, 1),
         };
-        self.report(found.recv_cq, entry, frees);
+        self.report(found.recv_cq, entry, frees, solicited);
     }
 
     /// Gives slots back.
@@ -111,7 +120,7 @@ impl World {
     }
 
     /// Reports a finished request.
-    fn report(&mut self, cq: usize, entry: ibv_wc, frees: Slots) {
+    fn report(&mut self, cq: usize, entry: ibv_wc, frees: Slots, solicited: bool) {
         let found = self.cq_mut(cq);
         if found.entries.len() - found.extra >= found.room {
             doom!(
@@ -126,13 +135,14 @@ impl World {
                 wc: entry,
                 frees: Some(frees),
             },
+            solicited,
         );
     }
 
     /// Reports what no request has led to.
     pub(crate) fn invent(&mut self, cq: usize, wc: ibv_wc) {
         self.cq_mut(cq).extra += 1;
-        self.put(cq, Reported { wc, frees: None });
+        self.put(cq, Reported { wc, frees: None }, true);
     }
 
     /// Reports the last completion again; false when there was none.
@@ -146,13 +156,16 @@ impl World {
         true
     }
 
-    fn put(&mut self, cq: usize, entry: Reported) {
+    fn put(&mut self, cq: usize, entry: Reported, solicited: bool) {
         let found = self.cq_mut(cq);
+        let failed = entry.wc.status != ibv_wc_status::IBV_WC_SUCCESS;
         found.entries.push_back(entry);
-        if !found.armed {
-            return;
+        match found.armed {
+            Some(Wanted::Any) => {}
+            Some(Wanted::Solicited) if solicited || failed => {}
+            _ => return,
         }
-        found.armed = false;
+        found.armed = None;
         if let Some(comp) = found.comp {
             let comp = self.comp_mut(comp);
             comp.events.push_back(cq);
@@ -197,7 +210,7 @@ export! { pointer:
             extra: 0,
             last: None,
             room,
-            armed: false,
+            armed: None,
             told: Told::default(),
             users: 0,
             handed_out: 0,
@@ -282,7 +295,12 @@ pub(crate) extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -
     call::verbs("ibv_req_notify_cq", &args, || {
         let mut world = world();
         world.tick();
-        world.cq_mut(cq.addr()).armed = true;
+        let found = world.cq_mut(cq.addr());
+        if solicited_only == 0 {
+            found.armed = Some(Wanted::Any);
+        } else {
+            found.armed.get_or_insert(Wanted::Solicited);
+        }
         Ok(())
     })
 }

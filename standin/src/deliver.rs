@@ -198,7 +198,7 @@ impl World {
             entry.wc_flags |= IBV_WC_WITH_INV;
             entry.__bindgen_anon_1.invalidated_rkey = key;
         }
-        self.report_receive(other, entry);
+        self.report_receive(other, entry, wr::is_solicited(&send.wr));
         Outcome::Done(GOOD, u32::try_from(data.len()).unwrap_or(u32::MAX))
     }
 
@@ -211,7 +211,7 @@ impl World {
         there: ibv_wc_status,
     ) -> Outcome {
         let entry = self.entry(other, receive.wr_id, here);
-        self.report_receive(other, entry);
+        self.report_receive(other, entry, true);
         self.set_state(other, ibv_qp_state::IBV_QPS_ERR);
         Outcome::Done(there, 0)
     }

@@ -319,7 +319,7 @@ impl World {
             entry.byte_len = byte_len;
             entry.src_qp = self.qp(qp).remote;
         }
-        self.report_receive(qp, entry);
+        self.report_receive(qp, entry, true);
         if !good && status != ibv_wc_status::IBV_WC_WR_FLUSH_ERR {
             self.set_state(qp, ibv_qp_state::IBV_QPS_ERR);
         }

@@ -95,7 +95,7 @@ impl World {
         entry.byte_len = length;
         entry.wc_flags |= IBV_WC_WITH_IMM;
         entry.__bindgen_anon_1.imm_data = crate::wr::imm_of(&send.wr);
-        self.report_receive(other, entry);
+        self.report_receive(other, entry, crate::wr::is_solicited(&send.wr));
         Outcome::Done(ibv_wc_status::IBV_WC_SUCCESS, length)
     }
 }

@@ -82,7 +82,7 @@ impl World {
             if side == SEND {
                 self.report_send(qp, entry);
             } else {
-                self.report_receive(qp, entry);
+                self.report_receive(qp, entry, true);
             }
         }
     }

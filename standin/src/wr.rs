@@ -1,6 +1,6 @@
 #![expect(unsafe_code, reason = "reads the unions of a work request")]
 
-use crate::c::{ibv_ah, ibv_mw, ibv_mw_bind_info, ibv_send_wr};
+use crate::c::{IBV_SEND_SOLICITED, ibv_ah, ibv_mw, ibv_mw_bind_info, ibv_send_wr};
 
 /// Whom a datagram is for: address handle, number of a queue pair, key.
 pub(crate) fn datagram_of(wr: &ibv_send_wr) -> (*mut ibv_ah, u32, u32) {
@@ -27,6 +27,11 @@ pub(crate) fn set_binding(wr: &mut ibv_send_wr, mw: *mut ibv_mw, key: u32, info:
 pub(crate) fn invalidated_by(wr: &ibv_send_wr) -> u32 {
     // SAFETY: as above.
     unsafe { wr.__bindgen_anon_1.invalidate_rkey }
+}
+
+/// Whether the sender asks that the receiver hears of the message.
+pub(crate) fn is_solicited(wr: &ibv_send_wr) -> bool {
+    wr.send_flags & IBV_SEND_SOLICITED != 0
 }
 
 /// The immediate value.

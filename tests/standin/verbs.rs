@@ -8,10 +8,10 @@ use rdma_sys::{
     IBV_ACCESS_REMOTE_WRITE, IBV_QP_ACCESS_FLAGS, IBV_QP_AV, IBV_QP_DEST_QPN,
     IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU,
     IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN,
-    IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, IBV_SEND_SIGNALED, ibv_context, ibv_cq, ibv_mr,
-    ibv_mtu, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state, ibv_qp_type,
-    ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq, ibv_wc, ibv_wr_opcode, rdma_cm_id,
-    rdma_event_channel,
+    IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, IBV_SEND_SIGNALED, ibv_comp_channel, ibv_context,
+    ibv_cq, ibv_mr, ibv_mtu, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr,
+    ibv_qp_state, ibv_qp_type, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq, ibv_wc, ibv_wr_opcode,
+    rdma_cm_id, rdma_event_channel,
 };
 
 use super::raw;
@@ -67,18 +67,35 @@ impl End {
         Self::with_srq(device, kind, |_| ptr::null_mut())
     }
 
+    /// One whose queue tells a channel.
+    pub(crate) fn with_channel(
+        device: &Opened,
+        kind: ibv_qp_type,
+        channel: *mut ibv_comp_channel,
+    ) -> Self {
+        Self::made(device, kind, channel, |_| ptr::null_mut())
+    }
+
     pub(crate) fn with_srq(
         device: &Opened,
         kind: ibv_qp_type,
         srq: impl FnOnce(*mut ibv_pd) -> *mut ibv_srq,
     ) -> Self {
+        Self::made(device, kind, ptr::null_mut(), srq)
+    }
+
+    fn made(
+        device: &Opened,
+        kind: ibv_qp_type,
+        channel: *mut ibv_comp_channel,
+        srq: impl FnOnce(*mut ibv_pd) -> *mut ibv_srq,
+    ) -> Self {
         // SAFETY: an open device.
         let pd = unsafe { rdma_sys::ibv_alloc_pd(device.context) };
         let room = i32::try_from(2 * DEPTH).unwrap();
-        // SAFETY: an open device, and no channel.
-        let cq = unsafe {
-            rdma_sys::ibv_create_cq(device.context, room, ptr::null_mut(), ptr::null_mut(), 0)
-        };
+        // SAFETY: an open device, and no channel or one of it.
+        let cq =
+            unsafe { rdma_sys::ibv_create_cq(device.context, room, ptr::null_mut(), channel, 0) };
         let mut end = Self {
             pd,
             cq,
