@@ -69,6 +69,13 @@ fn held_receives_wait_with_their_senders_and_come_in_any_order() {
     let device = Opened::first();
     standin.hold_requests(ALL, Side::Recv, Hold::UntilReleased);
     let (one, other) = pair(&device, RC);
+    // A sender that does not repeat waits all the same: there is a receive.
+    one.to_state(ibv_qp_state::IBV_QPS_RESET);
+    one.to_init();
+    one.to_rtr(other.number());
+    let (mut once, mask) = one.rts_attr();
+    once.rnr_retry = 0;
+    assert_eq!(one.modify(&once, mask), 0);
     for wr_id in 0..3 {
         other.recv(wr_id, 64 * usize::try_from(wr_id).unwrap(), 64);
     }
@@ -196,7 +203,6 @@ fn a_post_is_refused_by_name() {
     let first = &raw mut list[0];
     assert_eq!(one.post_recv(&mut list), (libc::EINVAL, Some(first)));
     assert_eq!(standin.held(at(one.qp), Side::Recv), []);
-    // Once only.
     assert_eq!(one.post_recv(&mut list), (0, None));
     drop((one, other, device));
     standin.nothing_left();
@@ -324,7 +330,6 @@ fn a_pair_cannot_be_destroyed_at_first() {
     let (mut one, other) = pair(&device, RC);
     standin.fail_destroy(at(one.qp), 2, libc::EBUSY);
     assert_eq!(one.destroy_qp(), libc::EBUSY);
-    // It lives.
     other.recv(1, 0, 8);
     one.send(2, 0, 8);
     assert_eq!(one.drain(), [(2, GOOD)]);
