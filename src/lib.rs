@@ -11,6 +11,7 @@
 //!   (`rdma_cm_id`), [`Event`] (`rdma_cm_event`), [`ConnRequest`] (the new id of a connection request, with its event),
 //!   [`ConnParam`] (`rdma_conn_param`). C's names lead there in the search: try `rdma_accept`. What has no safe form, and why,
 //!   is in `not_wrapped`.
+//! - Datagrams, to one or to a group: [`CmId::new_datagram`], [`DatagramPair`], [`Membership`].
 //! - Data moves through verbs: [`Context`], [`ProtectionDomain`], [`Pool`] and [`Buf`] (registered memory), [`QueuePair`],
 //!   [`CompletionQueue`]. Memory that the peer reads and writes by itself is [`Exposed`], and a [`Window`] opens a part of it.
 //!
@@ -100,13 +101,15 @@ pub use self::net::{Connection, Connector, Incoming, Listener, Options, Request}
 pub use self::status::{LookupStatus, RejectReason, Rejection, Status};
 pub use self::verbs::{
     Access, AddressHandle, AddressVector, AsyncEvent, AsyncEventType, AsyncEvents, AsyncSource,
-    AtomicCapability, Bare, Batch, Buf, Completion, CompletionQueue, Context, CqHandle,
-    DeviceFlags, DeviceLimits, Exposed, ExposedDmaBuf, Fetch, Foreign, Gid, GidEntry, GidType,
-    HandedBack, HugePage, Inline, Lent, LentMut, LinkLayer, Loan, LoanMut, MappedMemory, Memory,
-    MemoryOwner, Mtu, OnDemandOperations, OnDemandPaging, Op, Partly, Payload, Pieces, Pool, Port,
-    PortFlags, PortState, ProtectionDomain, QueuePair, QueuePairInit, QueueToken, RawRefused,
-    ReceiveQueue, Received, Refused, Registration, RemoteMemory, Returned, ReturnedMut, Scope,
-    Scoped, SendQueue, Sent, SharedReceiveQueue, Single, Sink, Window, WindowType, Work, WrList,
+    AtomicCapability, Attachment, Bare, Batch, Buf, Completion, CompletionQueue, Context, CqHandle,
+    Datagram, DatagramBuf, DatagramInit, DatagramPair, DatagramReceiveQueue, DatagramSendQueue,
+    DatagramWork, DeviceFlags, DeviceLimits, Exposed, ExposedDmaBuf, Fetch, Foreign, Gid, GidEntry,
+    GidType, Grh, HandedBack, HugePage, Inline, Lent, LentMut, LinkLayer, Loan, LoanMut,
+    MappedMemory, Memory, MemoryOwner, Mtu, OnDemandOperations, OnDemandPaging, Op, Partly,
+    Payload, Peer, Pieces, Pool, Port, PortFlags, PortState, ProtectionDomain, QueuePair,
+    QueuePairInit, QueueToken, RawRefused, ReceiveQueue, Received, Refused, Registration,
+    RemoteMemory, Returned, ReturnedMut, Scope, Scoped, SendQueue, Sent, SharedReceiveQueue,
+    Single, Sink, Window, WindowType, Work, WrList,
 };
 
 /// The version of rdma-core that the crate was built with, such as `44.0`; empty where it is not known.

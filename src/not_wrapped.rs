@@ -13,6 +13,5 @@
 //! | `ibv_rereg_mr` | changes a registration under the requests that use it; [`Exposed::revoke`](crate::Exposed::revoke) and [`Pool::into_owner`](crate::Pool::into_owner) give the memory back to be registered anew |
 //! | `IBV_ACCESS_ZERO_BASED`, implicit on-demand regions | another address for memory that a [`RemoteMemory`](crate::RemoteMemory) names anyway; a key for all of the process's memory |
 //!
-//! Not wrapped yet: queue pairs on datagram ids, and what
-//! came with rdma-core 60 (`rdma_resolve_addrinfo`, `rdma_query_addrinfo`, `rdma_write_cm_event`). The raw symbols are in
-//! `rdmacm-sys`.
+//! Not wrapped yet: what came with rdma-core 60 (`rdma_resolve_addrinfo`, `rdma_query_addrinfo`, `rdma_write_cm_event`). The raw
+//! symbols are in `rdmacm-sys`.

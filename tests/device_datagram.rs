@@ -1,11 +1,18 @@
-//! Address handles on a real device.
+//! Datagrams on a real device: address handles, queue pairs, multicast.
 
 mod common;
 
 use std::net::{IpAddr, SocketAddr};
+use std::thread;
+use std::time::Instant;
 
-use common::{any_port, device};
-use rdmacm::{AddressVector, CmId, Context, ErrorKind, EventChannel, Gid, GidType};
+use common::cm::QUIET;
+use common::{PATIENCE, any_port, device};
+use rdmacm::{
+    AddressVector, Buf, CmId, Completion, CompletionQueue, Context, Datagram, DatagramInit,
+    DatagramPair, DatagramWork, ErrorKind, EventChannel, EventKind, Gid, GidType, Inline,
+    JoinState, Membership, Peer, Pool, ProtectionDomain, QueuePairInit, UDP_QKEY,
+};
 
 /// The first device.
 fn context() -> Context {
@@ -82,10 +89,10 @@ fn an_address_by_hand_is_the_one_that_a_look_up_gives() {
     common::cm::route(&id, &client, None, addr);
     id.look_up(b"").expect("look_up");
     match common::cm::event(&server).kind {
-        rdmacm::EventKind::LookupRequest(request) => request.accept(7, b"").expect("accept"),
+        EventKind::LookupRequest(request) => request.accept(7, b"").expect("accept"),
         other => panic!("not a look-up: {other:?}"),
     }
-    let rdmacm::EventKind::LookedUp(destination) = common::cm::event(&client).kind else {
+    let EventKind::LookedUp(destination) = common::cm::event(&client).kind else {
         panic!("no destination");
     };
     let context = id.context().expect("a device");
@@ -95,4 +102,548 @@ fn an_address_by_hand_is_the_one_that_a_look_up_gives() {
     assert_eq!(looked_up.port_num(), by_hand.port_num());
     assert_eq!(looked_up.sgid_index(), by_hand.sgid_index());
     assert_eq!(looked_up.hop_limit(), by_hand.hop_limit());
+}
+
+/// A datagram queue pair with what belongs to it. The order is the order of dropping.
+struct End {
+    pair: DatagramPair,
+    cq: CompletionQueue,
+    pool: Pool,
+    pd: ProtectionDomain,
+}
+
+const DEPTH: u32 = 8;
+const SIZE: usize = 4200;
+
+impl End {
+    fn new(
+        context: &Context,
+        make: impl FnOnce(&ProtectionDomain, &QueuePairInit) -> rdmacm::Result<DatagramPair>,
+    ) -> Self {
+        let pd = context.alloc_pd().expect("a domain");
+        let cq = context.create_cq(2 * DEPTH).expect("a queue");
+        let init = QueuePairInit::new(&cq.handle())
+            .max_send_wr(DEPTH)
+            .max_recv_wr(DEPTH)
+            .max_send_sge(2)
+            .max_inline_data(64);
+        let pair = make(&pd, &init).expect("a queue pair");
+        let pool = pd.pool(2 * DEPTH as usize, SIZE).expect("a pool");
+        let mut end = Self { pair, cq, pool, pd };
+        for user in 0..DEPTH.into() {
+            let buf = end.pool.take().expect("a buffer");
+            end.pair.recv.post(buf, user).expect("a receive");
+        }
+        end
+    }
+
+    /// By hand, with a key of its own.
+    fn by_hand(context: &Context, qkey: u32) -> Self {
+        Self::new(context, |pd, init| {
+            pd.create_datagram_qp(init, DatagramInit::new(1, qkey))
+        })
+    }
+
+    fn buf(&self, content: &[u8]) -> Buf {
+        let mut buf = self.pool.take().expect("a buffer");
+        buf.fill_from(content);
+        buf
+    }
+
+    /// The way to `other`, on the same device.
+    fn peer_to(&mut self, other: &Self, qkey: u32) -> Peer {
+        let index = own_index(self.pd.context());
+        let address = AddressVector::global(1, any_port().ip().into(), index);
+        let ah = self.pd.create_ah(&address).expect("create_ah");
+        let qp_num = other.pair.qp_num();
+        self.pair.send.add_peer(&ah, qp_num, qkey).expect("a peer")
+    }
+
+    /// What `look` says of the next message, whose buffer is posted again.
+    fn message<T>(&mut self, look: impl FnOnce(&Datagram<'_>) -> T) -> T {
+        let start = Instant::now();
+        let mut look = Some(look);
+        loop {
+            assert!(start.elapsed() < PATIENCE, "no message");
+            match self.cq.poll().expect("poll") {
+                Some(Completion::Datagram(message)) => {
+                    message.check().expect("a message");
+                    assert_eq!(message.qp_num(), self.pair.qp_num());
+                    let seen = look.take().expect("one message")(&message);
+                    let user = message.user();
+                    let buf = message.into_buf().into_buf();
+                    self.pair.recv.post(buf, user).expect("a receive");
+                    return seen;
+                }
+                Some(done) => assert!(done.status().is_success(), "{done:?}"),
+                None => thread::yield_now(),
+            }
+        }
+    }
+
+    /// The next message's bytes.
+    fn payload(&mut self) -> Vec<u8> {
+        self.message(|message| message.payload().to_vec())
+    }
+
+    /// That no message comes.
+    fn silent(&mut self) {
+        let start = Instant::now();
+        while start.elapsed() < QUIET {
+            match self.cq.poll().expect("poll") {
+                Some(Completion::Datagram(message)) => panic!("a message: {message:?}"),
+                Some(done) => assert!(done.status().is_success(), "{done:?}"),
+                None => thread::yield_now(),
+            }
+        }
+    }
+
+    /// Waits until every send has completed.
+    fn flush(&mut self) {
+        let start = Instant::now();
+        while !self.pair.send.is_idle() {
+            assert!(start.elapsed() < PATIENCE, "a send has not completed");
+            drop(self.cq.poll().expect("poll"));
+        }
+    }
+
+    fn close(mut self) {
+        self.pair.close(&mut self.cq, PATIENCE).expect("close");
+        assert_eq!(self.pool.available(), 2 * DEPTH as usize);
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn a_datagram_says_who_has_sent_it_and_is_answered() {
+    device();
+    let context = context();
+    let (mut asking, mut answering) = (
+        End::by_hand(&context, 0x1111),
+        End::by_hand(&context, 0x2222),
+    );
+    let to = asking.peer_to(&answering, 0x2222);
+    let question = asking.buf(b"what time is it?");
+    asking.pair.send.send(to, question, 7).expect("send");
+    let own = Gid::from(any_port().ip());
+    let (from, src_qp) = answering.message(|message| {
+        assert_eq!(message.payload(), b"what time is it?");
+        assert_eq!(message.imm(), None);
+        let grh = message.grh().expect("RoCE has a header");
+        assert_eq!((grh.source(), grh.destination()), (own, own));
+        assert!(grh.is_ipv4());
+        assert!(!grh.is_multicast());
+        assert_eq!(grh.hop_limit(), 64);
+        (message.sender().expect("a sender"), message.src_qp())
+    });
+    assert_eq!(src_qp, asking.pair.qp_num());
+    assert_eq!(from.dgid(), Some(own));
+    assert_eq!(from.sgid_index(), own_index(&context));
+    assert_eq!(from.port_num(), 1);
+    let ah = answering.pd.create_ah(&from).expect("create_ah");
+    let back = answering.pair.send.add_peer(&ah, src_qp, 0x1111).unwrap();
+    drop(ah);
+    let work = DatagramWork::send_with_imm(back, 0xfeed);
+    answering.pair.send.post(work, Inline(b"late"), 1).unwrap();
+    asking.message(|message| {
+        assert_eq!(message.payload(), b"late");
+        assert_eq!(message.imm(), Some(0xfeed));
+    });
+    asking.flush();
+    asking.close();
+    answering.close();
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn a_message_is_sent_back_in_the_buffer_that_it_came_in() {
+    device();
+    let context = context();
+    let (mut here, mut there) = (End::by_hand(&context, 5), End::by_hand(&context, 5));
+    let to = here.peer_to(&there, 5);
+    let back = there.peer_to(&here, 5);
+    let buf = here.buf(b"ping");
+    here.pair.send.send(to, buf, 0).expect("send");
+    let start = Instant::now();
+    let mut message = loop {
+        assert!(start.elapsed() < PATIENCE, "no message");
+        if let Some(Completion::Datagram(message)) = there.cq.poll().expect("poll") {
+            break message.into_buf();
+        }
+    };
+    assert_eq!(&message[..], b"ping");
+    assert_eq!(message.capacity(), SIZE - 40);
+    message[1] = b'o';
+    there
+        .pair
+        .send
+        .post(DatagramWork::send(back), message, 0)
+        .expect("send");
+    assert_eq!(here.payload(), b"pong");
+    here.close();
+    there.close();
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn pieces_inline_data_and_unsignalled_sends_arrive_in_order() {
+    device();
+    let context = context();
+    let (mut here, mut there) = (End::by_hand(&context, 5), End::by_hand(&context, 5));
+    let to = here.peer_to(&there, 5);
+    let work = DatagramWork::send(to);
+    let bufs = [here.buf(b"two "), here.buf(b"pieces")];
+    here.pair.send.post(work, bufs, 1).expect("pieces");
+    let buf = here.buf(b"unsignalled");
+    here.pair
+        .send
+        .post(work.unsignaled(), buf, 2)
+        .expect("unsignalled");
+    here.pair
+        .send
+        .post(work.unsignaled(), Inline(&[9; 64]), 3)
+        .expect("inline");
+    let too_long = here
+        .pair
+        .send
+        .post(work, Inline(&[9; 65]), 4)
+        .map_err(|refused| refused.error().kind());
+    assert_eq!(too_long, Err(ErrorKind::TooLarge));
+    assert_eq!(there.payload(), b"two pieces");
+    assert_eq!(there.payload(), b"unsignalled");
+    assert_eq!(there.payload(), [9; 64]);
+    // What is unsignalled comes back with the end, too.
+    here.close();
+    there.close();
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn a_message_fits_the_mtu_and_a_longer_one_is_refused() {
+    device();
+    let context = context();
+    let mtu = context.port(1).unwrap().active_mtu().bytes().unwrap();
+    let (mut here, mut there) = (End::by_hand(&context, 5), End::by_hand(&context, 5));
+    assert_eq!(here.pair.send.max_message_len(), mtu);
+    let to = here.peer_to(&there, 5);
+    let whole: Vec<u8> = (0..mtu).map(|number| number.to_le_bytes()[0]).collect();
+    let buf = here.buf(&whole);
+    here.pair.send.send(to, buf, 0).expect("send");
+    assert_eq!(there.payload(), whole);
+    let buf = here.buf(&[whole, vec![1]].concat());
+    let (error, buf) = here.pair.send.send(to, buf, 0).unwrap_err().into_parts();
+    let length = u64::from(mtu);
+    common::cm::assert_too_large(
+        &error,
+        "ibv_post_send",
+        "length of the message",
+        length + 1,
+        length,
+    );
+    assert_eq!(buf.expect("it comes back").len() as u64, length + 1);
+    there.silent();
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn a_receive_has_room_for_the_header() {
+    device();
+    let context = context();
+    let mut end = End::by_hand(&context, 5);
+    let small = end.pd.pool(1, 40).expect("a pool");
+    let buf = small.take().expect("a buffer");
+    let (error, buf) = end.pair.recv.post(buf, 0).unwrap_err().into_parts();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    assert!(error.to_string().contains("40 bytes"), "{error}");
+    assert_eq!(buf.expect("it comes back").capacity(), 40);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn a_message_with_another_key_is_lost() {
+    device();
+    let context = context();
+    let (mut here, mut there) = (End::by_hand(&context, 5), End::by_hand(&context, 6));
+    let wrong = here.peer_to(&there, 5);
+    let right = here.peer_to(&there, 6);
+    for (to, content) in [(wrong, b"lost"), (right, b"here")] {
+        let buf = here.buf(content);
+        here.pair.send.send(to, buf, 0).expect("send");
+    }
+    assert_eq!(there.payload(), b"here");
+    there.silent();
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn a_peer_is_its_queues_and_gone_when_removed() {
+    device();
+    let context = context();
+    let (mut here, mut there) = (End::by_hand(&context, 5), End::by_hand(&context, 5));
+    let to = here.peer_to(&there, 5);
+    let buf = here.buf(b"last");
+    here.pair.send.send(to, buf, 0).expect("send");
+    // The send that is posted still arrives.
+    here.pair.send.remove_peer(to).expect("remove");
+    assert_eq!(there.payload(), b"last");
+    let state = |error: &rdmacm::Error| {
+        assert_eq!(error.kind(), ErrorKind::State, "{error}");
+        assert!(error.to_string().contains("another queue's"), "{error}");
+    };
+    state(&here.pair.send.remove_peer(to).unwrap_err());
+    let again = here.peer_to(&there, 5);
+    let buf = here.buf(b"x");
+    state(here.pair.send.send(to, buf, 0).unwrap_err().error());
+    let buf = there.buf(b"x");
+    state(there.pair.send.send(again, buf, 0).unwrap_err().error());
+
+    let elsewhere = context.alloc_pd().expect("a domain");
+    let index = own_index(&context);
+    let address = AddressVector::global(1, any_port().ip().into(), index);
+    let ah = elsewhere.create_ah(&address).expect("create_ah");
+    let error = here.pair.send.add_peer(&ah, 1, 5).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    here.close();
+    there.close();
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn halves_end_in_any_order_with_sends_posted() {
+    device();
+    let context = context();
+    for order in 0..4 {
+        let (mut here, there) = (End::by_hand(&context, 5), End::by_hand(&context, 5));
+        let to = here.peer_to(&there, 5);
+        for _ in 0..4 {
+            let buf = here.buf(b"on its way");
+            here.pair.send.send(to, buf, 0).expect("send");
+        }
+        let End { pair, cq, pool, pd } = here;
+        let DatagramPair { send, recv } = pair;
+        match order {
+            0 => drop((send, recv, cq, pool, pd)),
+            1 => drop((recv, send, pd, pool, cq)),
+            2 => drop((pd, pool, cq, recv, send)),
+            _ => DatagramPair { send, recv }.destroy().expect("destroy"),
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn a_pair_of_an_id_is_found_by_a_look_up() {
+    device();
+    let server_channel = EventChannel::new().expect("a channel");
+    let listener = CmId::new_datagram(&server_channel).expect("an id");
+    listener.bind_addr(any_port()).expect("bind");
+    listener.listen(0).expect("listen");
+    let addr = listener.local_addr().expect("an address");
+    let context = listener.context().expect("a device");
+    let mut server = End::new(&context, |pd, init| listener.create_datagram_qp(pd, init));
+
+    let channel = EventChannel::new().expect("a channel");
+    let id = CmId::new_datagram(&channel).expect("an id");
+    common::cm::route(&id, &channel, None, addr);
+    let mut client = End::new(&context, |pd, init| id.create_datagram_qp(pd, init));
+    let init = QueuePairInit::new(&client.cq.handle());
+    let error = id.create_datagram_qp(&client.pd, &init).unwrap_err();
+    common::cm::assert_state(&error, "rdma_create_qp", "there is one already");
+    id.look_up(b"").expect("look_up");
+    match common::cm::event(&server_channel).kind {
+        EventKind::LookupRequest(request) => {
+            request.accept(server.pair.qp_num(), b"").expect("accept")
+        }
+        other => panic!("not a look-up: {other:?}"),
+    }
+    let EventKind::LookedUp(there) = common::cm::event(&channel).kind else {
+        panic!("no destination");
+    };
+    let ah = client.pd.create_ah(&there.address()).expect("create_ah");
+    let to = client
+        .pair
+        .send
+        .add_peer(&ah, there.qp_num(), there.qkey())
+        .unwrap();
+    let buf = client.buf(b"hello");
+    client.pair.send.send(to, buf, 0).expect("send");
+    assert_eq!(server.payload(), b"hello");
+    // The ids may go first.
+    drop((id, channel, listener, server_channel));
+    let buf = client.buf(b"still");
+    client.pair.send.send(to, buf, 0).expect("send");
+    assert_eq!(server.payload(), b"still");
+    client.close();
+    server.close();
+}
+
+/// A group of this test's own.
+fn group(last: u8) -> IpAddr {
+    IpAddr::from([239, 9, 7, last])
+}
+
+/// A datagram id that is bound to the device, and its queue pair.
+fn member() -> (End, CmId, EventChannel) {
+    let channel = EventChannel::new().expect("a channel");
+    let id = CmId::new_datagram(&channel).expect("an id");
+    id.bind_addr(any_port()).expect("bind");
+    let context = id.context().expect("a device");
+    let end = End::new(&context, |pd, init| id.create_datagram_qp(pd, init));
+    (end, id, channel)
+}
+
+/// Joins, and gives what sends to the group.
+fn join(
+    end: &mut End,
+    id: &CmId,
+    channel: &EventChannel,
+    group: IpAddr,
+    state: JoinState,
+) -> (Membership, Peer) {
+    let membership = id.join_multicast(group, state).expect("join");
+    let EventKind::MulticastJoined { destination, .. } = common::cm::event(channel).kind else {
+        panic!("not joined");
+    };
+    let ah = end.pd.create_ah(&destination.address()).expect("create_ah");
+    let to = end
+        .pair
+        .send
+        .add_peer(&ah, destination.qp_num(), destination.qkey())
+        .expect("a peer");
+    (membership, to)
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn case_81_every_full_member_gets_what_is_sent_to_a_group() {
+    device();
+    let (mut one, one_id, one_channel) = member();
+    let (mut two, two_id, two_channel) = member();
+    let (mut sender, id, channel) = member();
+    let full = JoinState::FullMember;
+    let (first, to) = join(&mut one, &one_id, &one_channel, group(1), full);
+    let (second, _) = join(&mut two, &two_id, &two_channel, group(1), full);
+    let only = JoinState::SendOnlyFullMember;
+    let (third, to_all) = join(&mut sender, &id, &channel, group(1), only);
+    let buf = sender.buf(b"to all");
+    sender.pair.send.send(to_all, buf, 0).expect("send");
+    for end in [&mut one, &mut two] {
+        end.message(|message| {
+            assert_eq!(message.payload(), b"to all");
+            let grh = message.grh().expect("a header");
+            assert!(grh.is_multicast());
+            assert_eq!(grh.destination(), group(1).into());
+            assert_eq!(grh.source(), any_port().ip().into());
+            // It says what to do in its place.
+            let error = message.sender().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+        });
+    }
+    sender.silent();
+    // A full member hears itself.
+    let buf = one.buf(b"mine");
+    one.pair.send.send(to, buf, 0).expect("send");
+    assert_eq!(one.payload(), b"mine");
+    assert_eq!(two.payload(), b"mine");
+    // Who has left hears nothing.
+    second.leave().expect("leave");
+    let buf = sender.buf(b"again");
+    sender.pair.send.send(to_all, buf, 0).expect("send");
+    assert_eq!(one.payload(), b"again");
+    two.silent();
+    drop((first, third));
+    one.close();
+    two.close();
+    sender.close();
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn case_113_a_member_ends_in_any_order() {
+    device();
+    for order in 0..5 {
+        let (mut end, id, channel) = member();
+        let full = JoinState::FullMember;
+        let (membership, to) = join(&mut end, &id, &channel, group(2), full);
+        let buf = end.buf(b"before");
+        end.pair.send.send(to, buf, 0).expect("send");
+        assert_eq!(end.payload(), b"before");
+        match order {
+            0 => {
+                drop(membership);
+                end.close();
+                drop((id, channel));
+            }
+            1 => {
+                // The pair leaves the group's device before it ends; EBUSY otherwise.
+                end.close();
+                drop((membership, id, channel));
+            }
+            2 => {
+                drop((id, channel));
+                end.close();
+                drop(membership);
+            }
+            3 => {
+                drop((id, channel, membership));
+                end.close();
+            }
+            _ => {
+                // A second pair takes the place of the first, and is attached in its stead.
+                end.close();
+                let context = id.context().expect("a device");
+                let mut end = End::new(&context, |pd, init| id.create_datagram_qp(pd, init));
+                let address = AddressVector::global(1, group(2).into(), own_index(&context));
+                let ah = end.pd.create_ah(&address).expect("create_ah");
+                let to = end.pair.send.add_peer(&ah, 0xff_ffff, UDP_QKEY).unwrap();
+                let buf = end.buf(b"after");
+                end.pair.send.send(to, buf, 0).expect("send");
+                assert_eq!(end.payload(), b"after");
+                end.close();
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn a_pair_is_attached_by_hand_until_it_or_the_attachment_goes() {
+    device();
+    // Somebody's membership has the machine receive what is sent to the group: soft-RoCE does not see to that.
+    let channel = EventChannel::new().expect("a channel");
+    let id = CmId::new_datagram(&channel).expect("an id");
+    id.bind_addr(any_port()).expect("bind");
+    let _membership = id
+        .join_multicast(group(3), JoinState::FullMember)
+        .expect("join");
+    assert!(matches!(
+        common::cm::event(&channel).kind,
+        EventKind::MulticastJoined { .. }
+    ));
+    let context = id.context().expect("a device");
+    let (mut here, mut there) = (End::by_hand(&context, 5), End::by_hand(&context, 5));
+    let gid = Gid::from(group(3));
+    let attachment = there.pair.attach_multicast(gid, 0).expect("attach");
+    assert_eq!(attachment.group(), gid);
+    let error = there.pair.attach_multicast(gid, 0).unwrap_err();
+    common::cm::assert_state(&error, "ibv_attach_mcast", "attached to it");
+    let error = there
+        .pair
+        .attach_multicast(any_port().ip().into(), 0)
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    let address = AddressVector::global(1, gid, own_index(&context));
+    let ah = here.pd.create_ah(&address).expect("create_ah");
+    let to = here.pair.send.add_peer(&ah, 0xff_ffff, 5).expect("a peer");
+    let buf = here.buf(b"to the group");
+    here.pair.send.send(to, buf, 0).expect("send");
+    assert_eq!(there.payload(), b"to the group");
+    attachment.detach().expect("detach");
+    let buf = here.buf(b"to nobody");
+    here.pair.send.send(to, buf, 0).expect("send");
+    there.silent();
+    let attachment = there.pair.attach_multicast(gid, 0).expect("attach again");
+    there.close();
+    drop(attachment);
+    here.close();
 }

@@ -169,6 +169,27 @@ fn visitors_find_what_the_last_one_left() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
+fn datagrams_come_back() {
+    device();
+    for addr in [ADDR, ADDR6] {
+        let mut server = Server::start(example("ud_echo").args([addr, "--count", "4"]));
+        assert!(server.line().starts_with("listening on "));
+        for texts in [&["one"][..], &["two", "three", "four"]] {
+            let output = run(example("ud_echo").arg(addr).args(texts));
+            assert_eq!(output.status.code(), Some(0), "{output:?}");
+            let wanted = format!("{}\n", texts.join("\n"));
+            assert_eq!(String::from_utf8_lossy(&output.stdout), wanted);
+        }
+        let (status, lines) = server.finish();
+        assert_eq!(status, Some(0), "{lines:?}");
+        assert_eq!(lines.len(), 2, "two askers: {lines:?}");
+        let from = format!(" at {addr}");
+        assert!(lines.iter().all(|line| line.ends_with(&from)), "{lines:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
 fn nothing_is_left_after_a_hundred_connections() {
     device();
     let before = resources();

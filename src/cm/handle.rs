@@ -85,8 +85,8 @@ impl RawId {
 /// # Invariants
 ///
 /// `raw` is an id that nobody else destroys. Its `context` is `token`. While this is alive it is in the table of `channel`.
-/// `raw->qp` is read and written only with `control` locked or, for the destruction of the queue pair, with `control` and the
-/// channel's gate locked.
+/// `raw->qp` is read with `control` or the channel's gate locked. It is written with both locked; for the making of the queue
+/// pair of a connected id, whose events do not touch it before, with `control` alone.
 pub(super) struct Handle {
     raw: RawId,
     token: Token,
@@ -250,6 +250,12 @@ impl Handle {
                 if self.view().negotiated.is_none() =>
             {
                 self.set_negotiated(answer.negotiated());
+            }
+            EventKind::MulticastJoined { group, destination } => {
+                // SAFETY: the id is alive. The queue pair of a datagram id is made and destroyed inside the gate, which the
+                // caller holds.
+                let has_qp = unsafe { !(*self.raw()).qp.is_null() };
+                self.groups.joined(*group, destination, has_qp);
             }
             _ => {}
         }

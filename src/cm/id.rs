@@ -15,7 +15,7 @@ use super::param::Negotiated;
 use super::phase::Phase;
 use super::qp;
 use crate::error::{Error, ErrorKind, Result, errno_of_rdma, pointer_of};
-use crate::verbs::{Context, ProtectionDomain, QueuePair, QueuePairInit};
+use crate::verbs::{Context, DatagramPair, ProtectionDomain, QueuePair, QueuePairInit};
 
 /// A communication identifier (`rdma_cm_id`): the connection manager's socket.
 ///
@@ -227,6 +227,26 @@ impl CmId {
     #[doc(alias = "rdma_create_qp")]
     pub fn create_qp(&self, pd: &ProtectionDomain, init: &QueuePairInit) -> Result<QueuePair> {
         qp::create(&self.handle, pd, init)
+    }
+
+    /// Makes the queue pair of a datagram id, in `pd`: ready to send and receive, with the key [`UDP_QKEY`](super::UDP_QKEY).
+    ///
+    /// For an id that has a device and no queue pair. It is attached to the [groups](super::Membership) that the id has joined
+    /// and will join.
+    ///
+    /// Calls `rdma_create_qp` ([man 3](https://man7.org/linux/man-pages/man3/rdma_create_qp.3.html)), and `ibv_attach_mcast` for
+    /// groups that are joined already. Blocks: no.
+    ///
+    /// # Errors
+    ///
+    /// As for [`create_qp`](Self::create_qp); [`Unsupported`](ErrorKind::Unsupported) over iWARP, and with a shared receive queue.
+    #[doc(alias = "rdma_create_qp")]
+    pub fn create_datagram_qp(
+        &self,
+        pd: &ProtectionDomain,
+        init: &QueuePairInit,
+    ) -> Result<DatagramPair> {
+        qp::create_datagram(&self.handle, pd, init)
     }
 
     /// The device that the id is bound to.

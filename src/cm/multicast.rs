@@ -20,7 +20,7 @@ const LEAVE: &str = "rdma_leave_multicast";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum JoinState {
-    /// To receive from the group and to send to it: the id's queue pair is attached.
+    /// To receive from the group and to send to it: the id's queue pair is attached, whichever comes first.
     #[doc(alias = "RDMA_MC_JOIN_FLAG_FULLMEMBER")]
     FullMember,
     /// To send only: no queue pair is attached, and over RoCE the routers are told nothing. Over InfiniBand the subnet manager
@@ -100,7 +100,7 @@ impl CmId {
             ));
         }
         // The event may come before the call returns.
-        let Some(number) = handle.groups().add(group) else {
+        let Some(number) = handle.groups().add(group, state == JoinState::FullMember) else {
             return Err(Error::state(
                 JOIN,
                 "a group that the id is not in",

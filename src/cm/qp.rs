@@ -9,7 +9,9 @@ use super::handle::{Control, Handle, RawQp, modify};
 use super::id::CmId;
 use super::phase::Phase;
 use crate::error::{Cause, Error, ErrorKind, Result, errno_of_rdma, pointer_of};
-use crate::verbs::{self, Context, ProtectionDomain, QpOwner, QueuePair, QueuePairInit, Standing};
+use crate::verbs::{
+    self, Context, DatagramPair, ProtectionDomain, QpOwner, QueuePair, QueuePairInit, Standing,
+};
 
 const OP: &str = "rdma_create_qp";
 
@@ -52,6 +54,56 @@ pub(super) fn create(
     made
 }
 
+/// Makes the queue pair of a datagram id.
+pub(super) fn create_datagram(
+    handle: &Arc<Handle>,
+    pd: &ProtectionDomain,
+    init: &QueuePairInit,
+) -> Result<DatagramPair> {
+    let id = CmId::from_handle(Arc::clone(handle));
+    id.expect_service(OP, true)?;
+    check_domain(OP, &id, pd)?;
+    let port = handle.view().port;
+    let control = handle.lock();
+    id.expect(OP, "an id with a device", |phase| {
+        !matches!(
+            phase,
+            Phase::Idle | Phase::ResolvingAddr | Phase::Failed | Phase::Removed
+        )
+    })?;
+    check_none(OP, &id, &control)?;
+    // The library moves the queue pair to RTS and then writes `id->qp`, which the reader of a join looks at.
+    let gate = control.channel.gate();
+    let create = |attr: &mut ibv_qp_init_attr| {
+        let making = pd.context().objects_change();
+        // SAFETY: `rdma_create_qp` wants an id with a device and without a queue pair, and a domain and queues of that
+        // device: all checked above or in `new_datagram`. Both locks that protect `id->qp` are held.
+        let returned = unsafe { rdma_sys::rdma_create_qp(handle.raw(), pd.as_raw(), attr) };
+        let result = errno_of_rdma(returned);
+        drop(making);
+        result.map_err(|errno| id.error_here(OP, errno))?;
+        // SAFETY: the id is alive; the locks are held.
+        let qp = unsafe { (*handle.raw()).qp };
+        let qp = pointer_of(qp).map_err(|errno| Error::os(OP, errno))?;
+        // SAFETY: just made, and the gate is locked.
+        unsafe { handle.groups().attach(qp) }.inspect_err(|_| {
+            // If this fails, too, it is leaked.
+            let _ = end(handle, pd.context(), qp);
+        })?;
+        Ok(qp)
+    };
+    let owner = Box::new(DatagramOwner(IdOwner {
+        handle: Arc::clone(handle),
+        context: pd.context().clone(),
+    }));
+    // SAFETY: `create` makes the queue pair in `pd` with the attributes that it is given, ready to send, and only its owner
+    // destroys it.
+    let made = unsafe { verbs::new_datagram(OP, pd, init, port, owner, create) };
+    drop(gate);
+    drop(control);
+    made
+}
+
 /// That `pd` is of the id's device.
 pub(super) fn check_domain(op: &'static str, id: &CmId, pd: &ProtectionDomain) -> Result<()> {
     let context = id.context_for(op)?;
@@ -77,6 +129,10 @@ pub(super) fn check_free(op: &'static str, id: &CmId, control: &Control) -> Resu
             Phase::Bound | Phase::AddrResolved | Phase::RouteResolved | Phase::Requested
         )
     })?;
+    check_none(op, id, control)
+}
+
+fn check_none(op: &'static str, id: &CmId, control: &Control) -> Result<()> {
     if id.has_qp() || control.external.is_some() {
         return Err(Error::state(
             op,
@@ -133,13 +189,38 @@ impl QpOwner for IdOwner {
     fn destroy(&self, qp: NonNull<ibv_qp>) -> i32 {
         let control = self.handle.lock();
         let gate = control.channel.gate();
-        // SAFETY: `ibv_destroy_qp` wants a queue pair that nobody uses: calls that read `id->qp` hold the id's lock, the
-        // reader of events holds the gate, and posts go through halves that are gone. `rdma_destroy_qp` would hide the result.
-        let returned = unsafe { verbs::destroy_qp(&self.context, qp) };
-        // Also after a failure, when some providers have torn it down already: it is not touched again.
-        // SAFETY: the id is alive, since this owner holds the handle; both locks are held.
-        unsafe { (*self.handle.raw()).qp = std::ptr::null_mut() };
+        let returned = end(&self.handle, &self.context, qp);
         drop(gate);
         returned
     }
+}
+
+/// The end of a queue pair on a datagram id: as for a connected one, but no connection tells when it may send.
+struct DatagramOwner(IdOwner);
+
+impl QpOwner for DatagramOwner {
+    fn standing(&self) -> Arc<Standing> {
+        verbs::ready()
+    }
+
+    fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
+        self.0.modify(qp, attr, mask)
+    }
+
+    fn destroy(&self, qp: NonNull<ibv_qp>) -> i32 {
+        self.0.destroy(qp)
+    }
+}
+
+/// Destroys the queue pair of an id, whose lock and gate are held.
+fn end(handle: &Handle, context: &Context, qp: NonNull<ibv_qp>) -> i32 {
+    // SAFETY: the id's queue pair, with the gate locked.
+    unsafe { handle.groups().detach(qp) };
+    // SAFETY: `ibv_destroy_qp` wants a queue pair that nobody uses: calls that read `id->qp` hold the id's lock, the
+    // reader of events holds the gate, and posts go through halves that are gone. `rdma_destroy_qp` would hide the result.
+    let returned = unsafe { verbs::destroy_qp(context, qp) };
+    // Also after a failure, when some providers have torn it down already: it is not touched again.
+    // SAFETY: the id is alive, since the caller holds its handle; both locks are held.
+    unsafe { (*handle.raw()).qp = std::ptr::null_mut() };
+    returned
 }

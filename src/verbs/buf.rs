@@ -144,7 +144,7 @@ impl Buf {
         Self { piece }
     }
 
-    fn address(&self) -> *mut u8 {
+    pub(super) fn address(&self) -> *mut u8 {
         // CAST: the address of memory of this process fits its pointers.
         #[expect(
             clippy::cast_possible_truncation,

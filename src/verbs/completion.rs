@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use rdma_sys::{ibv_wc, ibv_wc_opcode};
 
 use super::buf::Buf;
+use super::datagram::Datagram;
 use super::op::Op;
 use super::pieces::{Pieces, Spread};
 use super::slot::{Kind, Slot};
@@ -25,6 +26,8 @@ pub enum Completion<'c> {
     Sent(Sent<'c>),
     /// A request of a receive queue, with its buffer.
     Received(Received<'c>),
+    /// A receive of a [`DatagramPair`](super::DatagramPair), with its buffer.
+    Datagram(Datagram<'c>),
     /// A request with several buffers, of either queue.
     Pieces(Pieces<'c>),
     /// A request without a buffer, such as one with [`Inline`](super::Inline) data.
@@ -40,6 +43,7 @@ impl Completion<'_> {
         match self {
             Self::Sent(sent) => sent.status(),
             Self::Received(received) => received.status(),
+            Self::Datagram(datagram) => datagram.status(),
             Self::Pieces(pieces) => pieces.status(),
             Self::Bare(bare) => bare.status(),
             Self::Foreign(foreign) => foreign.status(),
@@ -88,7 +92,7 @@ impl Done<'_> {
     ///
     /// The slot has one buffer of a pool; it is taken once.
     #[inline]
-    unsafe fn take(&self) -> Buf {
+    pub(super) unsafe fn take(&self) -> Buf {
         // SAFETY: as for `user`.
         let piece = unsafe { self.slot.held() }.piece;
         // SAFETY: the caller says that there is one.
@@ -188,8 +192,14 @@ impl<'c> Found<'c> {
                 // SAFETY: just filled for this slot.
                 Completion::Pieces(unsafe { Pieces::new(spread) })
             }
+            (Kind::Datagram, Some(mut spread)) => {
+                // SAFETY: as above.
+                let spread = unsafe { spread.as_mut() };
+                // SAFETY: as above.
+                Completion::Datagram(unsafe { Datagram::new(spread) })
+            }
             // A scope takes its own, before anybody else can poll.
-            (Kind::Pieces | Kind::Lent | Kind::LentMut | Kind::Foreign, _) => {
+            (Kind::Pieces | Kind::Datagram | Kind::Lent | Kind::LentMut | Kind::Foreign, _) => {
                 Completion::Foreign(Foreign::new(done.wc))
             }
         }

@@ -22,23 +22,35 @@
 //!
 //! **Who ends a queue pair.** Its maker: [`QpOwner`] takes the locks that the end needs, which the connection manager knows. The
 //! [windows] of the pair are freed before, because soft-RoCE waits for them for ever.
+//!
+//! **Datagrams.** A queue keeps the address handles that its sends name ([`peers`]), and hands them to the queue pair when it goes:
+//! they live until the sends have completed, or the queue pair is destroyed. It is detached from its multicast groups
+//! ([`attachment`]) before that, since a device does not destroy one that is attached. A receive remembers that it is a datagram's,
+//! so that its completion knows of the header in front.
 
 mod address;
 mod ah;
 mod async_event;
 mod async_reader;
 mod attached;
+mod attachment;
 mod batch;
 mod buf;
 mod comp_channel;
 mod completion;
 mod context;
 mod cq;
+mod datagram;
+mod datagram_buf;
+mod datagram_pair;
+mod datagram_recv;
+mod datagram_send;
 mod device_flags;
 mod device_limits;
 mod dmabuf;
 mod exposed;
 mod gid;
+mod grh;
 mod handed_back;
 mod lent;
 mod mailbox;
@@ -47,6 +59,7 @@ mod mtu;
 mod op;
 mod owner;
 mod pd;
+mod peers;
 mod pieces;
 mod poll;
 mod pool;
@@ -80,17 +93,25 @@ pub use self::async_event::{AsyncEvent, AsyncEventType, AsyncSource};
 pub use self::async_reader::AsyncEvents;
 mod window;
 mod windows;
+pub use self::attachment::Attachment;
 pub use self::batch::{Batch, Partly, WrList};
 pub use self::buf::Buf;
 pub use self::completion::{Bare, Completion, Foreign, Received, Sent};
 pub use self::context::Context;
 pub(crate) use self::context::WeakContext;
 pub use self::cq::{CompletionQueue, CqHandle};
+pub use self::datagram::Datagram;
+pub use self::datagram_buf::DatagramBuf;
+pub use self::datagram_pair::{DatagramInit, DatagramPair};
+pub(crate) use self::datagram_pair::{new_datagram, ready};
+pub use self::datagram_recv::DatagramReceiveQueue;
+pub use self::datagram_send::{DatagramSendQueue, DatagramWork};
 pub use self::device_flags::{AtomicCapability, DeviceFlags, OnDemandOperations, OnDemandPaging};
 pub use self::device_limits::DeviceLimits;
 pub use self::dmabuf::ExposedDmaBuf;
 pub use self::exposed::Exposed;
 pub use self::gid::{Gid, GidEntry, GidType};
+pub use self::grh::Grh;
 pub use self::handed_back::HandedBack;
 pub use self::lent::{Lent, LentMut};
 pub use self::mapped::{HugePage, MappedMemory};
@@ -98,6 +119,7 @@ pub use self::mtu::Mtu;
 pub use self::op::Op;
 pub use self::owner::MemoryOwner;
 pub use self::pd::ProtectionDomain;
+pub use self::peers::Peer;
 pub use self::pieces::Pieces;
 pub use self::pool::Pool;
 pub use self::port::{LinkLayer, Port, PortFlags, PortState};

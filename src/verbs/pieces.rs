@@ -23,11 +23,12 @@ pub struct Pieces<'c> {
     spread: &'c mut Spread,
 }
 
-/// A request with several buffers while it is handed out: kept by the completion queue.
+/// A request with several buffers, or a datagram, while it is handed out: kept by the completion queue.
 ///
 /// # Invariants
 ///
-/// While a [`Pieces`] borrows it: the slot is one of `ring`, holds as many buffers as it says, and is the `Pieces`' own.
+/// While a [`Pieces`] or a [`Datagram`](super::Datagram) borrows it: the slot is one of `ring`, holds as many buffers as it says,
+/// and is theirs.
 pub(super) struct Spread {
     slot: NonNull<Slot>,
     wc: NonNull<ibv_wc>,
@@ -66,6 +67,26 @@ impl Spread {
             bytes,
         }
     }
+
+    /// # Safety
+    ///
+    /// The completion queue, which keeps ring and entry, is borrowed.
+    pub(super) unsafe fn done(&self) -> Done<'_> {
+        Done {
+            // SAFETY: the caller's own obligation.
+            slot: unsafe { self.slot.as_ref() },
+            // SAFETY: as above.
+            wc: unsafe { self.wc.as_ref() },
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`done`](Self::done).
+    pub(super) unsafe fn ring(&self) -> &Ring {
+        // SAFETY: the caller's own obligation.
+        unsafe { self.ring.as_ref() }
+    }
 }
 
 finished!(Pieces);
@@ -79,12 +100,8 @@ impl<'c> Pieces<'c> {
     }
 
     fn done(&self) -> Done<'_> {
-        Done {
-            // SAFETY: the completion queue, which is borrowed, keeps the ring.
-            slot: unsafe { self.spread.slot.as_ref() },
-            // SAFETY: as above: it keeps the entry, too.
-            wc: unsafe { self.spread.wc.as_ref() },
-        }
+        // SAFETY: the completion queue is borrowed.
+        unsafe { self.spread.done() }
     }
 
     /// The queue pair that a message came on.
@@ -138,7 +155,7 @@ impl Iterator for Pieces<'_> {
             None => held.piece,
             Some(place) => {
                 // SAFETY: as in `done`.
-                let ring = unsafe { self.spread.ring.as_ref() };
+                let ring = unsafe { self.spread.ring() };
                 let cell = &ring.further(self.done().slot)[usize::from(place)];
                 // SAFETY: the further buffers belong to whom the slot belongs to.
                 unsafe { (*cell.get()).take() }

@@ -295,14 +295,14 @@ impl CompletionQueue {
     }
 }
 
-/// Prepares to hand out a request with several buffers.
+/// Prepares to hand out a request that has more to it than its slot and its entry.
 fn spread_out(
     spread: &mut Spread,
     kind: Kind,
     done: Done<'_>,
     ring: Option<&Ring>,
 ) -> Option<NonNull<Spread>> {
-    let ring = ring.filter(|_| kind == Kind::Pieces)?;
+    let ring = ring.filter(|_| matches!(kind, Kind::Pieces | Kind::Datagram))?;
     *spread = Spread::new(done, ring);
     Some(NonNull::from(spread))
 }

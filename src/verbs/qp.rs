@@ -126,6 +126,10 @@ impl QueuePairInit {
         self
     }
 
+    pub(super) fn has_srq(&self) -> bool {
+        self.srq.is_some()
+    }
+
     fn check(&self, op: &'static str, pd: &ProtectionDomain) -> Result<()> {
         let context = pd.context();
         for cq in [&self.send_cq, &self.recv_cq] {
@@ -202,6 +206,23 @@ pub(crate) unsafe fn new_on(
     owner: Box<dyn QpOwner>,
     create: impl FnOnce(&mut ibv_qp_init_attr) -> Result<NonNull<ibv_qp>>,
 ) -> Result<QueuePair> {
+    // SAFETY: the caller's own obligation.
+    unsafe { new_of_type(op, ibv_qp_type::IBV_QPT_RC, pd, init, owner, create) }
+}
+
+/// As [`new_on`], of another type.
+///
+/// # Safety
+///
+/// As for [`new_on`].
+pub(super) unsafe fn new_of_type(
+    op: &'static str,
+    qp_type: ibv_qp_type,
+    pd: &ProtectionDomain,
+    init: &QueuePairInit,
+    owner: Box<dyn QpOwner>,
+    create: impl FnOnce(&mut ibv_qp_init_attr) -> Result<NonNull<ibv_qp>>,
+) -> Result<QueuePair> {
     init.check(op, pd)?;
     let (max_send_sge, max_recv_sge) = (init.max_send_sge.max(1), init.max_recv_sge.max(1));
     let (send, send_producer) = Attached::new(&init.send_cq, init.max_send_wr, max_send_sge)?;
@@ -234,7 +255,7 @@ pub(crate) unsafe fn new_on(
             max_recv_sge,
             max_inline_data: init.max_inline_data,
         },
-        qp_type: ibv_qp_type::IBV_QPT_RC,
+        qp_type,
         ..ibv_qp_init_attr::default()
     };
     let raw = create(&mut attr)?;
@@ -246,7 +267,7 @@ pub(crate) unsafe fn new_on(
         max_sge: max_send_sge,
         max_inline_data: init.max_inline_data,
         iwarp: pd.context().is_iwarp(),
-        reads: true,
+        reads: qp_type == ibv_qp_type::IBV_QPT_RC,
     };
     Ok(QueuePair {
         send: SendQueue::new(send_producer, standing, Arc::clone(&inner), limits),
@@ -337,35 +358,10 @@ impl QueuePair {
 
     /// Polls until nothing is posted, or patience ends. The queue pair is in its error state.
     fn drain(&mut self, cq: &mut CompletionQueue, patience: Duration) -> Result<()> {
-        let deadline = Instant::now() + patience;
         // Unsignalled requests that have ended well complete with the next one that is signalled. It fails when there is no
         // room for it: then there is a signalled one already.
         drop(self.send.post(Work::send(), Inline(&[]), 0));
-        let send = Arc::clone(self.inner().send.ring());
-        let recv = match &self.inner().recv {
-            Receives::Own(attached) => Some(Arc::clone(attached.ring())),
-            Receives::Shared(..) => None,
-        };
-        while !(self.send.is_idle() && self.recv.is_idle()) {
-            let of_this_pair = |ring: &Ring, slot: &Slot| {
-                let own = ptr::eq(ring, &*send)
-                    || recv.as_ref().is_some_and(|recv| ptr::eq(ring, &**recv));
-                if own {
-                    // SAFETY: `sweep` calls this as the consumer of a request that has completed.
-                    unsafe { ring.clear(slot) };
-                }
-                own
-            };
-            // SAFETY: a slot is cleared, or left alone.
-            let any = unsafe { cq.sweep(of_this_pair) }?;
-            if !any {
-                if Instant::now() >= deadline {
-                    break;
-                }
-                thread::yield_now();
-            }
-        }
-        Ok(())
+        self.inner().drain(cq, patience)
     }
 
     /// Destroys the queue pair at once and says whether that worked. What was posted and has not completed comes back to its
@@ -403,5 +399,37 @@ impl QueuePair {
 
     pub(super) fn inner(&self) -> &QpInner {
         self.recv.inner()
+    }
+}
+
+impl QpInner {
+    /// Polls until nothing is posted, or patience ends. The queue pair is in its error state.
+    pub(super) fn drain(&self, cq: &mut CompletionQueue, patience: Duration) -> Result<()> {
+        let deadline = Instant::now() + patience;
+        let send = Arc::clone(self.send.ring());
+        let recv = match &self.recv {
+            Receives::Own(attached) => Some(Arc::clone(attached.ring())),
+            Receives::Shared(..) => None,
+        };
+        while !(send.is_empty() && recv.as_ref().is_none_or(|recv| recv.is_empty())) {
+            let of_this_pair = |ring: &Ring, slot: &Slot| {
+                let own = ptr::eq(ring, &*send)
+                    || recv.as_ref().is_some_and(|recv| ptr::eq(ring, &**recv));
+                if own {
+                    // SAFETY: `sweep` calls this as the consumer of a request that has completed.
+                    unsafe { ring.clear(slot) };
+                }
+                own
+            };
+            // SAFETY: a slot is cleared, or left alone.
+            let any = unsafe { cq.sweep(of_this_pair) }?;
+            if !any {
+                if Instant::now() >= deadline {
+                    break;
+                }
+                thread::yield_now();
+            }
+        }
+        Ok(())
     }
 }

@@ -4,12 +4,15 @@ use std::fmt;
 use std::mem;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rdma_sys::{ibv_qp, ibv_qp_attr};
 
+use super::ah::AddressHandle;
 use super::attached::Attached;
+use super::attachment::{Attachment, Attachments};
 use super::cq::CqHandle;
+use super::gid::Gid;
 use super::pd::ProtectionDomain;
 use super::srq::SharedReceiveQueue;
 use super::standing::Standing;
@@ -42,6 +45,10 @@ pub(super) struct QpInner {
     pub(super) recv: Receives,
     pub(super) pd: ProtectionDomain,
     pub(super) windows: Arc<Windows>,
+    /// The multicast groups that it is attached to by hand.
+    attachments: OnceLock<Arc<Attachments>>,
+    /// What requests that are posted name beside memory.
+    kept: Mutex<Vec<AddressHandle>>,
 }
 
 /// Where a queue pair receives.
@@ -81,7 +88,27 @@ impl QpInner {
             recv,
             pd,
             windows: Arc::default(),
+            attachments: OnceLock::new(),
+            kept: Mutex::default(),
         }
+    }
+
+    /// Keeps address handles until the queue pair is destroyed.
+    pub(super) fn keep(&self, handles: Vec<AddressHandle>) {
+        self.kept().extend(handles);
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Vec<AddressHandle>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Attaches the queue pair to a multicast group.
+    pub(super) fn attach(&self, group: Gid, mlid: u16) -> Result<Attachment> {
+        // SAFETY: the queue pair is alive until `end`, which takes the whole value and ends the attachments first.
+        let attachments = || unsafe { Attachments::new(self.raw) };
+        self.attachments
+            .get_or_init(attachments)
+            .attach(group, mlid)
     }
 
     pub(super) fn raw(&self) -> NonNull<ibv_qp> {
@@ -127,6 +154,9 @@ impl QpInner {
         };
         self.has_ended.store(true, Ordering::Release);
         self.windows.end();
+        if let Some(attachments) = self.attachments.get() {
+            attachments.end();
+        }
         if let Err(errno) = errno_of_verbs(owner.destroy(self.raw)) {
             // The device may still use the queue pair, and so everything that it was made of and all that is posted.
             mem::forget(owner);
@@ -139,6 +169,7 @@ impl QpInner {
                 }
             }
             mem::forget(self.pd.clone());
+            mem::forget(mem::take(&mut *self.kept()));
             return Err(Error::os("ibv_destroy_qp", errno));
         }
         Ok(())

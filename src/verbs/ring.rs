@@ -3,10 +3,11 @@
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::buf::{Buf, Piece};
+use super::datagram::Arrivals;
 use super::slot::{Held, Kind, Slot};
 use super::stage::Further;
 
@@ -28,6 +29,8 @@ pub(super) struct Ring {
     further_each: usize,
     /// Whether several completion queues complete requests of this ring.
     pub(super) has_many_consumers: AtomicBool,
+    /// For receives of a datagram queue pair.
+    arrivals: OnceLock<Arrivals>,
     /// Given back with the ring.
     _index: Option<Box<dyn Send + Sync>>,
 }
@@ -113,6 +116,7 @@ impl Ring {
             further,
             further_each,
             has_many_consumers: AtomicBool::new(false),
+            arrivals: OnceLock::new(),
             _index: guard,
         })
     }
@@ -125,6 +129,24 @@ impl Ring {
             #[expect(clippy::cast_possible_truncation, reason = "at most MAX_DEPTH slots")]
             mask: bytes as u32,
         }
+    }
+
+    /// Whether the request `id` has not completed, or was not taken from its completion queue.
+    pub(super) fn is_posted(&self, id: u64) -> bool {
+        // SAFETY: this is the ring.
+        let slot = unsafe { self.place().slot(id) };
+        slot.id.load(Ordering::Acquire) == id
+    }
+
+    /// Where the datagrams that are received here come in.
+    pub(super) fn arrivals(&self) -> Option<&Arrivals> {
+        self.arrivals.get()
+    }
+
+    /// Says where the datagrams that are received here come in, once.
+    pub(super) fn set_arrivals(&self, arrivals: Arrivals) {
+        // It fails the second time, and there is none.
+        drop(self.arrivals.set(arrivals));
     }
 
     fn position(&self, slot: &Slot) -> usize {

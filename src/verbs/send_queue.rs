@@ -282,7 +282,7 @@ impl SendQueue {
     /// `ready` is the next slot; the payload fits the queue; `fill` writes everything but the id and the memory, and lets the
     /// request be signalled if it is told to.
     #[inline(always)]
-    unsafe fn go<S: Stage>(
+    pub(super) unsafe fn go<S: Stage>(
         &mut self,
         ready: Ready,
         payload: S,

@@ -57,6 +57,8 @@ pub(super) enum Kind {
     Lent,
     /// A request on memory that is lent to a scope, for writing, too.
     LentMut,
+    /// A receive of a datagram queue pair, with one buffer.
+    Datagram,
     /// None of ours: in no slot.
     Foreign,
 }
@@ -92,6 +94,7 @@ impl Held {
             4 => Kind::Shared,
             5 => Kind::Lent,
             6 => Kind::LentMut,
+            7 => Kind::Datagram,
             _ => Kind::Foreign,
         }
     }

@@ -23,7 +23,8 @@ pub(crate) struct Group {
     address: SocketAddr,
     context: usize,
     send_only: bool,
-    attached: Option<usize>,
+    /// Whether the library has read that the id has joined, and so knows the group's address.
+    known: bool,
     reported: u32,
     acknowledged: u32,
 }
@@ -60,10 +61,10 @@ impl World {
         let Some(group) = queued.group.and_then(|number| self.group_mut(id, number)) else {
             return Ok(());
         };
+        group.known = true;
         if qp == 0 || group.send_only {
             return Ok(());
         }
-        group.attached = Some(qp);
         let gid = bytes_of(&gid::gid_of(group.address.ip()));
         self.qp_mut(qp).attached.push(gid);
         Ok(())
@@ -94,7 +95,7 @@ impl World {
             address,
             context: context.expose_provenance(),
             send_only,
-            attached: None,
+            known: false,
             reported: 0,
             acknowledged: 0,
         });
@@ -150,8 +151,10 @@ export! { rdma:
         let Some(place) = found.groups.iter().position(joined) else {
             return Err(libc::EADDRNOTAVAIL);
         };
-        let (number, attached, file) = (found.groups[place].number, found.groups[place].attached, found.file);
-        if let Some(qp) = attached.and_then(|qp| world.qps.find_mut(qp)) {
+        let (number, file, qp) = (found.groups[place].number, found.file, found.qp());
+        // Whatever queue pair the id has now, and whoever has attached it.
+        let detaches = found.groups[place].known && !found.groups[place].send_only;
+        if let Some(qp) = world.qps.find_mut(qp).filter(|_| detaches) {
             let gid = bytes_of(&gid::gid_of(group_address.ip()));
             qp.detach(gid);
         }
