@@ -109,9 +109,13 @@ fn judge(samples: &[Sample], rounds: u32) -> Result<ExitCode> {
             "note: {runs} of {rounds} runs of each were made in the time; --time allows for more"
         );
     }
+    let few = runs.is_none_or(|runs| runs < QUICK as usize);
     let file = setup::workspace().join(RESULTS);
     write(&file, &summaries).with_context(|| format!("cannot write {}", file.display()))?;
     println!("The figures are in {RESULTS}.");
+    if few {
+        bail!("fewer than {QUICK} runs of each are no measurement; --time allows for more");
+    }
     let faults: Vec<String> = summaries.iter().filter_map(Summary::fault).collect();
     for fault in &faults {
         eprintln!("error: {fault}");

@@ -115,10 +115,11 @@ pub(crate) fn loop_rust_send_scope(ends: &mut Ends, count: u64) -> Outcome {
 pub(crate) fn loop_rust_pairs(ends: &mut Ends, count: u64) -> Outcome {
     let mut buf = one(ends)?;
     let (qps, cq) = (&mut ends.qps, &mut ends.cq);
-    for number in 0..count {
-        let place = usize::try_from(number)? % qps.len();
-        qps[place].send.send(buf, number)?;
-        buf = finish!(cq, Completion::Sent, sent => sent.into_buf());
+    for number in 0..count / qps.len() as u64 {
+        for qp in qps.iter_mut() {
+            qp.send.send(buf, number)?;
+            buf = finish!(cq, Completion::Sent, sent => sent.into_buf());
+        }
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use c::CLoop;
 use ends::Ends;
 
-/// How many requests, divisible by the batch of 32 and the run of 16. The first are for what happens once.
+/// How many requests, divisible by the batch of 32, the run of 16 and the 8 pairs. The first are for what happens once.
 const COUNTS: [u64; 3] = [32, 1600, 3200];
 
 /// A loop of ours: an error says what went wrong.
