@@ -14,6 +14,8 @@
 //! - Datagrams, to one or to a group: [`CmId::new_datagram`], [`DatagramPair`], [`Membership`].
 //! - Data moves through verbs: [`Context`], [`ProtectionDomain`], [`Pool`] and [`Buf`] (registered memory), [`QueuePair`],
 //!   [`CompletionQueue`]. Memory that the peer reads and writes by itself is [`Exposed`], and a [`Window`] opens a part of it.
+//! - A [`Context`] tells what its device is like ([`DeviceLimits`], [`Port`], [`Gid`]) and what happens to it
+//!   ([`AsyncEvents`]). Queue pairs can be [connected by hand](ProtectionDomain::create_qp), too.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), rdmacm::Error> {
@@ -101,15 +103,16 @@ pub use self::net::{Connection, Connector, Incoming, Listener, Options, Request}
 pub use self::status::{LookupStatus, RejectReason, Rejection, Status};
 pub use self::verbs::{
     Access, AddressHandle, AddressVector, AsyncEvent, AsyncEventType, AsyncEvents, AsyncSource,
-    AtomicCapability, Attachment, Bare, Batch, Buf, Completion, CompletionQueue, Context, CqHandle,
-    Datagram, DatagramBuf, DatagramInit, DatagramPair, DatagramReceiveQueue, DatagramSendQueue,
-    DatagramWork, DeviceFlags, DeviceLimits, Exposed, ExposedDmaBuf, Fetch, Foreign, Gid, GidEntry,
-    GidType, Grh, HandedBack, HugePage, Inline, Lent, LentMut, LinkLayer, Loan, LoanMut,
-    MappedMemory, Memory, MemoryOwner, Mtu, OnDemandOperations, OnDemandPaging, Op, Partly,
-    Payload, Peer, Pieces, Pool, Port, PortFlags, PortState, ProtectionDomain, QueuePair,
-    QueuePairInit, QueueToken, RawRefused, ReceiveQueue, Received, Refused, Registration,
-    RemoteMemory, Returned, ReturnedMut, Scope, Scoped, SendQueue, Sent, SharedReceiveQueue,
-    Single, Sink, Window, WindowType, Work, WrList,
+    AtomicCapability, Attachment, Bare, Batch, Buf, Capacities, Completion, CompletionQueue,
+    Context, CqHandle, Datagram, DatagramBuf, DatagramInit, DatagramPair, DatagramReceiveQueue,
+    DatagramSendQueue, DatagramWork, DeviceFlags, DeviceLimits, Exposed, ExposedDmaBuf, Fetch,
+    Foreign, Gid, GidEntry, GidType, Grh, HandedBack, HugePage, InitQp, Inline, Lent, LentMut,
+    LinkLayer, Loan, LoanMut, MappedMemory, Memory, MemoryOwner, Mtu, OnDemandOperations,
+    OnDemandPaging, Op, Partly, Payload, Peer, Pieces, Pool, Port, PortFlags, PortState,
+    ProtectionDomain, QpAttributes, QpEndpoint, QpState, QueuePair, QueuePairInit, QueueToken,
+    RawRefused, ReceiveQueue, Received, Refused, Registration, RemoteEnd, RemoteMemory, ResetQp,
+    Returned, ReturnedMut, RtrQp, RtsParam, Scope, Scoped, SendQueue, Sent, SharedReceiveQueue,
+    Single, Sink, Transport, Window, WindowType, Work, WrList,
 };
 
 /// The version of rdma-core that the crate was built with, such as `44.0`; empty where it is not known.

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use common::{ADDR_OF_SECOND, PATIENCE, command, device, in_time, netdev_of};
 use rdmacm::{
-    AsyncEvent, AsyncEventType, AsyncEvents, AsyncSource, CmId, Context, ErrorKind, EventChannel,
-    PortState,
+    Access, AsyncEvent, AsyncEventType, AsyncEvents, AsyncSource, CmId, Context, ErrorKind,
+    EventChannel, Gid, PortState, QueuePairInit, RemoteEnd, RtsParam, Transport,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -114,6 +114,43 @@ fn a_link_that_goes_and_comes_is_told() {
         assert_eq!(event.source(), AsyncSource::Port(1));
         assert_eq!(context.port(1).unwrap().state(), PortState::Active);
         drain(&events);
+    });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn a_shared_receive_queue_tells_that_it_runs_low() {
+    device();
+    in_time("the limit of a shared receive queue", || {
+        let context = context();
+        let events = context.async_events().unwrap();
+        drain(&events);
+        let pd = context.alloc_pd().unwrap();
+        let pool = pd.pool(8, 64).unwrap();
+        let cq = context.create_cq(64).unwrap();
+        let [_other, mut srq] = [(); 2].map(|()| pd.create_srq(4, 1).unwrap());
+        for user in 0..2 {
+            srq.post(pool.take().unwrap(), user).unwrap();
+        }
+        srq.set_limit(2).unwrap();
+        // A pair that is connected to itself takes one of the two.
+        let init = QueuePairInit::new(&cq.handle()).srq(&srq);
+        let qp = pd.create_qp(&init, Transport::Reliable).unwrap();
+        let qp = qp.to_init(1, Access::empty()).unwrap();
+        let gid = Gid::from(ADDR_OF_SECOND.parse::<std::net::IpAddr>().unwrap());
+        let gids = context.gids(1).unwrap();
+        let own = gids.iter().find(|entry| entry.gid() == gid).unwrap();
+        let index = own.index().try_into().unwrap();
+        let end = qp.endpoint(index, 9).unwrap();
+        let qp = qp.to_rtr(&RemoteEnd::new(&end, index)).unwrap();
+        let mut qp = qp.to_rts(&RtsParam::new(9)).unwrap();
+        assert_eq!(events.try_event().unwrap(), None);
+        qp.send.send(pool.take().unwrap(), 7).unwrap();
+        let event = until(&events, AsyncEventType::SRQ_LIMIT_REACHED);
+        let low = AsyncSource::SharedReceiveQueue(Some(srq.token()));
+        assert_eq!(event.source(), low);
+        // Once, until a limit is set again.
+        assert_eq!(events.wait(Some(Duration::from_millis(100))).unwrap(), None);
     });
 }
 

@@ -183,6 +183,14 @@ impl QpOwner for ExternalOwner {
         returned
     }
 
+    fn query(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
+        let control = self.handle.lock();
+        // SAFETY: the caller keeps the queue pair, and whoever changes it holds the id's lock.
+        let returned = unsafe { verbs::query_qp(qp, attr, mask) };
+        drop(control);
+        returned
+    }
+
     fn destroy(&self, qp: NonNull<ibv_qp>) -> i32 {
         let mut control = self.handle.lock();
         // SAFETY: `ibv_destroy_qp` wants a queue pair that nobody uses: those who move its states hold the id's lock, and

@@ -186,6 +186,15 @@ impl QpOwner for IdOwner {
         returned
     }
 
+    fn query(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
+        let control = self.handle.lock();
+        let gate = control.channel.gate();
+        // SAFETY: the caller keeps the queue pair; whoever changes it, the library too, holds the id's lock or the gate.
+        let returned = unsafe { verbs::query_qp(qp, attr, mask) };
+        drop(gate);
+        returned
+    }
+
     fn destroy(&self, qp: NonNull<ibv_qp>) -> i32 {
         let control = self.handle.lock();
         let gate = control.channel.gate();
@@ -205,6 +214,10 @@ impl QpOwner for DatagramOwner {
 
     fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
         self.0.modify(qp, attr, mask)
+    }
+
+    fn query(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
+        self.0.query(qp, attr, mask)
     }
 
     fn destroy(&self, qp: NonNull<ibv_qp>) -> i32 {

@@ -28,7 +28,8 @@ pub enum AsyncSource {
     /// The completion queue with this number: [`CqHandle::token`](super::CqHandle::token); `None` for one that this crate did
     /// not make.
     CompletionQueue(Option<QueueToken>),
-    /// The shared receive queue with this number; `None` for one that this crate did not make.
+    /// The shared receive queue with this number: [`SharedReceiveQueue::token`](super::SharedReceiveQueue::token); `None` for
+    /// one that this crate did not make.
     SharedReceiveQueue(Option<QueueToken>),
     /// The work queue with this number, which this crate does not make.
     WorkQueue(u32),

@@ -15,7 +15,7 @@ use super::datagram_send::DatagramSendQueue;
 use super::gid::Gid;
 use super::pd::ProtectionDomain;
 use super::qp::{QueuePair, QueuePairInit, error_state, new_of_type};
-use super::qp_ends::{create_qp, destroy_qp};
+use super::qp_ends::{create_qp, destroy_qp, query_qp};
 use super::qp_inner::{QpInner, QpOwner, Receives};
 use super::standing::Standing;
 use crate::error::{Error, Result, errno_of_verbs};
@@ -155,6 +155,11 @@ impl QpOwner for ByHand {
 
     fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
         modify(qp, attr, mask)
+    }
+
+    fn query(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
+        // SAFETY: the caller keeps the queue pair, and changes it by this owner only, one call at a time.
+        unsafe { query_qp(qp, attr, mask) }
     }
 
     fn destroy(&self, qp: NonNull<ibv_qp>) -> i32 {

@@ -20,6 +20,9 @@
 //! request's, [`Exposed`] memory is everybody's and is only copied. A memory [`Window`] opens a part of it to one peer; the
 //! device's books decide, since a region with a window cannot be deregistered, and this side's books are for clear errors.
 //!
+//! **Asynchronous events** are read, copied and acknowledged under a lock that making and destroying objects shares: see
+//! [`async_reader`]. It is the last lock to be taken.
+//!
 //! **Who ends a queue pair.** Its maker: [`QpOwner`] takes the locks that the end needs, which the connection manager knows. The
 //! [windows] of the pair are freed before, because soft-RoCE waits for them for ever.
 //!
@@ -36,6 +39,7 @@ mod attached;
 mod attachment;
 mod batch;
 mod buf;
+mod by_hand;
 mod comp_channel;
 mod completion;
 mod context;
@@ -48,6 +52,7 @@ mod datagram_send;
 mod device_flags;
 mod device_limits;
 mod dmabuf;
+mod endpoint;
 mod exposed;
 mod gid;
 mod grh;
@@ -68,6 +73,7 @@ mod prepared;
 mod qp;
 mod qp_ends;
 mod qp_inner;
+mod qp_query;
 mod queue_token;
 mod raw;
 mod recv_queue;
@@ -96,6 +102,7 @@ mod windows;
 pub use self::attachment::Attachment;
 pub use self::batch::{Batch, Partly, WrList};
 pub use self::buf::Buf;
+pub use self::by_hand::{InitQp, ResetQp, RtrQp, Transport};
 pub use self::completion::{Bare, Completion, Foreign, Received, Sent};
 pub use self::context::Context;
 pub(crate) use self::context::WeakContext;
@@ -109,6 +116,7 @@ pub use self::datagram_send::{DatagramSendQueue, DatagramWork};
 pub use self::device_flags::{AtomicCapability, DeviceFlags, OnDemandOperations, OnDemandPaging};
 pub use self::device_limits::DeviceLimits;
 pub use self::dmabuf::ExposedDmaBuf;
+pub use self::endpoint::{QpEndpoint, RemoteEnd, RtsParam};
 pub use self::exposed::Exposed;
 pub use self::gid::{Gid, GidEntry, GidType};
 pub use self::grh::Grh;
@@ -125,8 +133,9 @@ pub use self::pool::Pool;
 pub use self::port::{LinkLayer, Port, PortFlags, PortState};
 pub use self::qp::{QueuePair, QueuePairInit};
 pub(crate) use self::qp::{error_state, new_on};
-pub(crate) use self::qp_ends::{create_qp, destroy_qp};
+pub(crate) use self::qp_ends::{create_qp, destroy_qp, query_qp};
 pub(crate) use self::qp_inner::QpOwner;
+pub use self::qp_query::{Capacities, QpAttributes, QpState};
 pub use self::queue_token::QueueToken;
 pub use self::raw::RawRefused;
 pub use self::recv_queue::ReceiveQueue;

@@ -261,7 +261,7 @@ pub(super) unsafe fn new_of_type(
     let raw = create(&mut attr)?;
     let standing = owner.standing();
     // SAFETY: the caller vouches for what `create` made; the rings were attached to its two queues above.
-    let inner = unsafe { QpInner::new(raw, owner, send, recv, pd.clone()) };
+    let inner = unsafe { QpInner::new(raw, owner, send, recv, pd.clone(), attr.cap) };
     let inner = Arc::new(inner);
     let limits = SendLimits {
         max_sge: max_send_sge,
@@ -329,7 +329,7 @@ impl QueuePair {
         self.modify(&mut attr, rdma_sys::IBV_QP_MIN_RNR_TIMER)
     }
 
-    fn modify(&mut self, attr: &mut ibv_qp_attr, mask: u32) -> Result<()> {
+    pub(super) fn modify(&mut self, attr: &mut ibv_qp_attr, mask: u32) -> Result<()> {
         self.inner().modify(attr, mask)
     }
 
@@ -376,19 +376,25 @@ impl QueuePair {
     /// may still use it. [`State`](ErrorKind::State) when the halves were exchanged with another pair's.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn destroy(self) -> Result<()> {
+        self.check_halves("ibv_destroy_qp")?;
         let Self { send, recv } = self;
-        if !send.is_of_the_pair_of(&recv) {
-            return Err(Error::state(
-                "ibv_destroy_qp",
-                "the two halves of one queue pair",
-                "these are of two, each of which ends with its other half",
-            ));
-        }
         drop(send);
         let Some(inner) = Arc::into_inner(recv.into_inner()) else {
             return Ok(());
         };
         inner.end()
+    }
+
+    /// That the halves are those of one queue pair: they can be exchanged.
+    pub(super) fn check_halves(&self, op: &'static str) -> Result<()> {
+        if self.send.is_of_the_pair_of(&self.recv) {
+            return Ok(());
+        }
+        Err(Error::state(
+            op,
+            "the two halves of one queue pair",
+            "these are of two, each of which ends with its other half",
+        ))
     }
 
     /// The raw queue pair, valid while this value is.

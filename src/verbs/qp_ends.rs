@@ -1,9 +1,10 @@
-#![expect(unsafe_code, reason = "makes and destroys queue pairs in C")]
-//! Making and destroying a queue pair while no asynchronous event is read: see [`AsyncEvents`](super::AsyncEvents).
+#![expect(unsafe_code, reason = "makes, asks and destroys queue pairs in C")]
+//! The calls of C on a queue pair that its owners share. Making and destroying one is done while no asynchronous event is read:
+//! see [`AsyncEvents`](super::AsyncEvents).
 
 use std::ptr::NonNull;
 
-use rdma_sys::{ibv_qp, ibv_qp_init_attr};
+use rdma_sys::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr};
 
 use super::context::Context;
 use super::pd::ProtectionDomain;
@@ -25,6 +26,17 @@ pub(crate) unsafe fn create_qp(
     let made = pointer_of(made).map_err(|errno| Error::os(op, errno));
     drop(making);
     made
+}
+
+/// Calls `ibv_query_qp` and returns what it did.
+///
+/// # Safety
+///
+/// The queue pair is alive, and nobody changes its state meanwhile: the library writes what it is told into the structure.
+pub(crate) unsafe fn query_qp(qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
+    let mut init = ibv_qp_init_attr::default();
+    // SAFETY: `ibv_query_qp` wants a queue pair, by the caller's promise, and room for two answers. CAST: a mask of low bits.
+    unsafe { rdma_sys::ibv_query_qp(qp.as_ptr(), attr, mask as i32, &raw mut init) }
 }
 
 /// Calls `ibv_destroy_qp` and returns what it did.

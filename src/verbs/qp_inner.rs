@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use rdma_sys::{ibv_qp, ibv_qp_attr};
+use rdma_sys::{ibv_qp, ibv_qp_attr, ibv_qp_cap};
 
 use super::ah::AddressHandle;
 use super::attached::Attached;
@@ -14,6 +14,7 @@ use super::attachment::{Attachment, Attachments};
 use super::cq::CqHandle;
 use super::gid::Gid;
 use super::pd::ProtectionDomain;
+use super::qp_query::Capacities;
 use super::srq::SharedReceiveQueue;
 use super::standing::Standing;
 use super::windows::Windows;
@@ -27,6 +28,9 @@ pub(crate) trait QpOwner: Send + Sync {
     /// Changes attributes of the queue pair; returns what `ibv_modify_qp` did.
     fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32;
 
+    /// Asks for attributes of the queue pair; returns what `ibv_query_qp` did.
+    fn query(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32;
+
     /// Destroys the queue pair; returns what `ibv_destroy_qp` did. Called once.
     fn destroy(&self, qp: NonNull<ibv_qp>) -> i32;
 }
@@ -38,6 +42,7 @@ pub(crate) trait QpOwner: Send + Sync {
 pub(super) struct QpInner {
     raw: NonNull<ibv_qp>,
     qp_num: u32,
+    capacities: Capacities,
     /// `None` once the queue pair is destroyed, or leaked.
     owner: Mutex<Option<Box<dyn QpOwner>>>,
     has_ended: AtomicBool,
@@ -76,12 +81,14 @@ impl QpInner {
         send: Attached,
         recv: Receives,
         pd: ProtectionDomain,
+        granted: ibv_qp_cap,
     ) -> Self {
         // SAFETY: the queue pair is alive, and its number never changes.
         let qp_num = unsafe { (*raw.as_ptr()).qp_num };
         Self {
             raw,
             qp_num,
+            capacities: Capacities::new(granted),
             owner: Mutex::new(Some(owner)),
             has_ended: AtomicBool::new(false),
             send,
@@ -119,6 +126,10 @@ impl QpInner {
         self.qp_num
     }
 
+    pub(super) fn capacities(&self) -> Capacities {
+        self.capacities
+    }
+
     /// Whether the queue pair was destroyed, or leaked.
     pub(super) fn is_ended(&self) -> bool {
         self.has_ended.load(Ordering::Acquire)
@@ -134,16 +145,29 @@ impl QpInner {
 
     /// Changes attributes of the queue pair.
     pub(super) fn modify(&self, attr: &mut ibv_qp_attr, mask: u32) -> Result<()> {
-        const OP: &str = "ibv_modify_qp";
+        self.ask("ibv_modify_qp", |owner| owner.modify(self.raw, attr, mask))
+    }
+
+    /// Asks for attributes of the queue pair.
+    pub(super) fn query(&self, mask: u32) -> Result<ibv_qp_attr> {
+        let mut attr = ibv_qp_attr::default();
+        self.ask("ibv_query_qp", |owner| {
+            owner.query(self.raw, &mut attr, mask)
+        })?;
+        Ok(attr)
+    }
+
+    /// Has the owner call `op`, while the queue pair is alive.
+    fn ask(&self, op: &'static str, call: impl FnOnce(&dyn QpOwner) -> i32) -> Result<()> {
         let owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(owner) = &*owner else {
             return Err(Error::state(
-                OP,
+                op,
                 "a queue pair",
                 "this one was destroyed at the end of a scope",
             ));
         };
-        errno_of_verbs(owner.modify(self.raw, attr, mask)).map_err(|errno| Error::os(OP, errno))
+        errno_of_verbs(call(&**owner)).map_err(|errno| Error::os(op, errno))
     }
 
     /// Destroys the queue pair, the first time.

@@ -44,6 +44,12 @@ pub(super) fn rnr_timer_code(time: Duration) -> u8 {
         .map_or(0, |&(_, code)| code)
 }
 
+/// The time that a number stands for; `None` for one that the field cannot hold.
+pub(super) fn rnr_timer(code: u8) -> Option<Duration> {
+    let (hundredths, _) = TIMES.iter().find(|&&(_, other)| other == code)?;
+    Some(Duration::from_micros(u64::from(*hundredths) * 10))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,6 +74,13 @@ mod tests {
                 "{micros} µs"
             );
         }
+    }
+
+    #[test]
+    fn a_number_stands_for_its_time() {
+        assert_eq!(rnr_timer(12), Some(Duration::from_micros(640)));
+        assert_eq!(rnr_timer(0), Some(Duration::from_micros(655_360)));
+        assert_eq!(rnr_timer(32), None);
     }
 
     #[test]

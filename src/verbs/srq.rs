@@ -14,6 +14,7 @@ use super::mailbox::STEP;
 use super::op::Op;
 use super::pd::ProtectionDomain;
 use super::prepared::Prepared;
+use super::queue_token::QueueToken;
 use super::recv_queue::refused;
 use super::refused::{Refused, full};
 use super::ring::{MAX_DEPTH, Producer, Ring};
@@ -51,6 +52,7 @@ struct Poster {
 /// `raw` is a shared receive queue in `pd` that nobody else destroys. What is posted to it sits in `ring`.
 struct Inner {
     raw: NonNull<ibv_srq>,
+    token: QueueToken,
     ring: Arc<Ring>,
     index: u32,
     max_sge: u32,
@@ -134,17 +136,21 @@ impl SharedReceiveQueue {
                 ));
             }
         }
+        let token = QueueToken::new();
         let mut init = ibv_srq_init_attr {
+            srq_context: token.to_context(),
             attr: ibv_srq_attr {
                 max_wr,
                 max_sge,
                 srq_limit: 0,
             },
-            ..ibv_srq_init_attr::default()
         };
-        // SAFETY: `ibv_create_srq` wants a domain, which `pd` is, and attributes, into which it writes what was granted.
+        let making = pd.context().objects_change();
+        // SAFETY: `ibv_create_srq` wants a domain, which `pd` is, and attributes, into which it writes what was granted. The
+        // context is a number.
         let raw = unsafe { rdma_sys::ibv_create_srq(pd.as_raw(), &raw mut init) };
         let raw = pointer_of(raw).map_err(|errno| Error::os(CREATE, errno))?;
+        drop(making);
         let index = Index::new();
         let number = index.0;
         let ring = Ring::new(max_wr, max_sge, number, Some(Box::new(index)));
@@ -153,6 +159,7 @@ impl SharedReceiveQueue {
         Ok(Self {
             inner: Arc::new(Inner {
                 raw,
+                token,
                 ring,
                 index: number,
                 max_sge,
@@ -274,6 +281,12 @@ impl SharedReceiveQueue {
         self.inner.ring.is_empty()
     }
 
+    /// The number by which [asynchronous events](crate::AsyncEvents) name the queue.
+    #[must_use]
+    pub fn token(&self) -> QueueToken {
+        self.inner.token
+    }
+
     /// The domain that the queue was made in.
     #[must_use]
     pub fn protection_domain(&self) -> &ProtectionDomain {
@@ -329,8 +342,10 @@ impl fmt::Debug for Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        let ending = self.pd.context().objects_change();
         // SAFETY: `ibv_destroy_srq` wants a queue that no queue pair uses: each holds a share, so none is left.
         let returned = unsafe { rdma_sys::ibv_destroy_srq(self.raw.as_ptr()) };
+        drop(ending);
         if errno_of_verbs(returned).is_err() {
             // The device may still write to what is posted.
             mem::forget(Arc::clone(&self.ring));

@@ -1,7 +1,7 @@
 #![expect(unsafe_code, reason = "exports C symbols")]
 
 use std::collections::VecDeque;
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 
 use crate::abi::Posts;
 use crate::arg;
@@ -34,7 +34,12 @@ pub(crate) struct Srq {
 }
 
 impl World {
-    fn create_srq(&mut self, pd: *mut ibv_pd, attr: ibv_srq_attr) -> Result<*mut ibv_srq, Errno> {
+    fn create_srq(
+        &mut self,
+        pd: *mut ibv_pd,
+        srq_context: *mut c_void,
+        attr: ibv_srq_attr,
+    ) -> Result<*mut ibv_srq, Errno> {
         let limits = &self.devices[self.pd(pd.addr()).device].attr;
         let (most, pieces) = (limits.max_srq_wr, limits.max_srq_sge);
         let above = |asked: u32, most: i32| u32::try_from(most).is_ok_and(|most| asked > most);
@@ -46,6 +51,7 @@ impl World {
         let context = found.c.look(|c| c.context);
         let mut c: ibv_srq = zeroed();
         c.context = context;
+        c.srq_context = srq_context;
         c.pd = pd;
         let c = Obj::new(c);
         let raw = c.raw();
@@ -91,7 +97,7 @@ fn destroy_srq(world: Guard, address: usize) -> Result<(), Errno> {
 export! { pointer:
     fn ibv_create_srq(pd: *mut ibv_pd, srq_init_attr: *mut ibv_srq_init_attr) -> *mut ibv_srq {
         let init = arg::read("the attributes", srq_init_attr.cast_const());
-        world().create_srq(pd, init.attr)
+        world().create_srq(pd, init.srq_context, init.attr)
     }
 }
 
@@ -124,7 +130,8 @@ export! { rdma:
         let init = arg::read("the attributes", attr.cast_const());
         let mut world = world();
         let own = world.id(id.addr()).c.look(|c| c.pd);
-        let raw = world.create_srq(if pd.is_null() { own } else { pd }, init.attr)?;
+        let pd = if pd.is_null() { own } else { pd };
+        let raw = world.create_srq(pd, init.srq_context, init.attr)?;
         world.id(id.addr()).c.edit(|c| c.srq = raw);
         Ok(())
     }
@@ -133,7 +140,8 @@ export! { rdma:
         let init = arg::read("the attributes", attr.cast_const());
         let mut world = world();
         let own = world.id(id.addr()).c.look(|c| c.pd);
-        let raw = world.create_srq(if init.pd.is_null() { own } else { init.pd }, init.attr)?;
+        let pd = if init.pd.is_null() { own } else { init.pd };
+        let raw = world.create_srq(pd, init.srq_context, init.attr)?;
         world.id(id.addr()).c.edit(|c| c.srq = raw);
         Ok(())
     }
