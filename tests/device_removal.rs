@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::cm::{End, Listening, Parts, RESOLVE, established, event, message, pair, quiet};
 use common::removal::{DEVICE, Removal};
 use common::{ADDR_OF_SECOND, device, in_time};
-use rdmacm::{ConnParam, Connection, ErrorKind, EventChannel, EventKind, Listener};
+use rdmacm::{CmId, ConnParam, Connection, ErrorKind, EventChannel, EventKind, Listener};
 
 fn addr(port: u16) -> SocketAddr {
     SocketAddr::new(ADDR_OF_SECOND.parse().expect("an address"), port)
@@ -134,6 +134,29 @@ fn case_41_the_blocking_layer_is_told() {
         told(client.join().unwrap());
         drop((connection, listener));
         removal.must_end("the removal ends with the last connection");
+    });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn case_41_an_id_alone_that_has_not_read_its_removal_lets_the_device_go() {
+    device();
+    in_time("an unread removal", || {
+        for datagram in [false, true] {
+            let channel = EventChannel::new().unwrap();
+            let id = if datagram {
+                CmId::new_datagram(&channel)
+            } else {
+                CmId::new(&channel)
+            };
+            let id = id.unwrap();
+            id.bind_addr(addr(0)).unwrap();
+            let mut removal = Removal::start();
+            thread::sleep(Duration::from_millis(500));
+            assert!(!removal.is_over(), "the id is still there");
+            drop(id);
+            removal.must_end("the removal ends with the id");
+        }
     });
 }
 

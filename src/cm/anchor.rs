@@ -58,6 +58,16 @@ pub(super) fn context_of(op: &'static str, handle: &Arc<Handle>) -> Result<Conte
     Ok(context)
 }
 
+/// Whether there is a [`Context`] of the device, whose anchor looks whether the device is gone. False where that cannot be said.
+pub(super) fn is_anchored(verbs: Verbs) -> bool {
+    // An anchor that turns out to be of no use is dropped with the lock held.
+    CONTEXTS.try_lock().is_ok_and(|contexts| {
+        contexts
+            .iter()
+            .any(|(open, context)| *open == verbs && context.is_alive())
+    })
+}
+
 /// An id that keeps a device open, on a channel that nobody reads.
 struct Anchor {
     /// Dropped first: it needs the channel.

@@ -6,9 +6,10 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rdma_sys::{ibv_context, ibv_qp, ibv_qp_attr, rdma_cm_id};
+use rdma_sys::{ibv_context, ibv_qp, ibv_qp_attr, ibv_qp_state, rdma_cm_id};
 
 use super::addr;
+use super::anchor;
 use super::channel::EventChannel;
 use super::event::EventKind;
 use super::group::Groups;
@@ -294,6 +295,26 @@ impl Handle {
         }
     }
 
+    /// Whether the device is gone, and nobody has read the event that says so.
+    ///
+    /// Without that, librdmacm would keep the device open when the id has ended, and its removal would wait.
+    fn has_lost_its_device(&self) -> bool {
+        let verbs = self.view().verbs;
+        if verbs.is_none_or(anchor::is_anchored) {
+            return false;
+        }
+        let mut attr = ibv_qp_attr {
+            qp_state: ibv_qp_state::IBV_QPS_INIT,
+            ..ibv_qp_attr::default()
+        };
+        let mut mask = 0;
+        // SAFETY: `rdma_init_qp_attr` wants an id, a state in the attributes, and room for its answers.
+        let returned =
+            unsafe { rdma_sys::rdma_init_qp_attr(self.raw(), &raw mut attr, &raw mut mask) };
+        // The kernel has let go of an id whose device is gone, and says so for every call.
+        errno_of_rdma(returned) == Err(libc::ENXIO)
+    }
+
     /// Moves the queue pair on the id, if there is one, to its error state. The id's lock is held.
     fn qp_to_error(&self) {
         // SAFETY: the id is alive, and the lock that the caller holds protects this field.
@@ -348,7 +369,7 @@ impl Drop for Handle {
         channel.forget(self.token);
         self.requests.end(Ending {
             id: self.raw,
-            device_removed: self.phase.get() == Phase::Removed,
+            device_removed: self.phase.get() == Phase::Removed || self.has_lost_its_device(),
             channel,
         });
     }

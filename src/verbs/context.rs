@@ -20,8 +20,8 @@ use crate::error::{Error, Result, errno_of_verbs};
 ///
 /// librdmacm keeps a device that was used once open until it learns of its removal. A device can be removed while a process
 /// uses it if the events of every id on it are read, and what was made on it is dropped when
-/// [`DeviceRemoval`](crate::EventKind::DeviceRemoval) comes; a process that has used it and holds nothing on it any more, or
-/// drops an id without reading that event, holds up the removal until it ends.
+/// [`DeviceRemoval`](crate::EventKind::DeviceRemoval) comes; a process that has used it and holds nothing on it any more
+/// holds up the removal until it ends.
 #[doc(alias = "ibv_context")]
 #[derive(Clone)]
 pub struct Context {
@@ -160,6 +160,10 @@ unsafe fn query(raw: NonNull<ibv_context>) -> Result<DeviceLimits> {
 pub(crate) struct WeakContext(Weak<Inner>);
 
 impl WeakContext {
+    pub(crate) fn is_alive(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+
     pub(crate) fn upgrade(&self) -> Option<Context> {
         self.0.upgrade().map(|inner| Context { inner })
     }
