@@ -14,15 +14,11 @@ use std::time::Duration;
 use clap::Parser;
 use rdmacm::{
     CmId, Completion, CompletionQueue, Context, DatagramPair, DatagramWork, Error, EventChannel,
-    EventKind, Pool, QueuePairInit, UDP_QKEY,
+    EventKind, Grh, Pool, QueuePairInit, UDP_QKEY,
 };
 
 /// Requests in each queue.
 const DEPTH: u32 = 16;
-/// Bytes of a message: as many as every port carries, less than one packet.
-const SIZE: usize = 256;
-/// In front of each message in its receive.
-const HEADER: usize = 40;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Sends datagrams back; with texts, sends them and prints what comes back.
@@ -56,7 +52,9 @@ fn open(id: &CmId, context: &Context) -> Result<(DatagramPair, CompletionQueue, 
         .max_send_wr(DEPTH)
         .max_recv_wr(DEPTH);
     let mut pair = id.create_datagram_qp(&pd, &init)?;
-    let pool = pd.pool(2 * DEPTH as usize, HEADER + SIZE)?;
+    // A message that is longer than its receive would end the pair: this is room for any, behind its header.
+    let size = Grh::LEN + pair.send.max_message_len() as usize;
+    let pool = pd.pool(2 * DEPTH as usize, size)?;
     for buf in (0..DEPTH).map_while(|_| pool.take()) {
         pair.recv.post(buf, 0)?;
     }
@@ -142,7 +140,7 @@ fn ask(addr: SocketAddr, texts: &[String]) -> Result<(), Error> {
     let server = pair.send.add_peer(&ah, there.qp_num(), there.qkey())?;
     for text in texts {
         let mut buf = pool.take().expect("there is one for each text");
-        buf.fill_from(&text.as_bytes()[..text.len().min(SIZE)]);
+        buf.fill_from(&text.as_bytes()[..text.len().min(256)]);
         pair.send.send(server, buf, 0)?;
     }
     let mut left = texts.len();

@@ -1,37 +1,16 @@
-//! Datagrams on a real device: address handles, queue pairs, multicast.
+//! Datagrams on a real device: address handles and queue pairs.
 
 mod common;
 
 use std::net::{IpAddr, SocketAddr};
-use std::thread;
 use std::time::Instant;
 
-use common::cm::QUIET;
+use common::datagram::{DEPTH, End, SIZE, context, own_index};
 use common::{PATIENCE, any_port, device};
 use rdmacm::{
-    AddressVector, Buf, CmId, Completion, CompletionQueue, Context, Datagram, DatagramInit,
-    DatagramPair, DatagramWork, ErrorKind, EventChannel, EventKind, Gid, GidType, Inline,
-    JoinState, Membership, Peer, Pool, ProtectionDomain, QueuePairInit, UDP_QKEY,
+    AddressVector, CmId, Completion, DatagramInit, DatagramPair, DatagramWork, ErrorKind,
+    EventChannel, EventKind, Gid, Inline, QueuePairInit, Status,
 };
-
-/// The first device.
-fn context() -> Context {
-    let channel = EventChannel::new().expect("a channel");
-    let id = CmId::new_datagram(&channel).expect("an id");
-    id.bind_addr(any_port()).expect("bind");
-    id.context().expect("a device")
-}
-
-/// The index of the device's own IPv4 address.
-fn own_index(context: &Context) -> u8 {
-    let own = Gid::from(any_port().ip());
-    let gids = context.gids(1).expect("addresses");
-    let entry = gids
-        .iter()
-        .find(|entry| entry.gid() == own && entry.gid_type() == GidType::RoceV2)
-        .expect("its own address");
-    entry.index().try_into().expect("a small index")
-}
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
@@ -102,115 +81,6 @@ fn an_address_by_hand_is_the_one_that_a_look_up_gives() {
     assert_eq!(looked_up.port_num(), by_hand.port_num());
     assert_eq!(looked_up.sgid_index(), by_hand.sgid_index());
     assert_eq!(looked_up.hop_limit(), by_hand.hop_limit());
-}
-
-/// A datagram queue pair with what belongs to it. The order is the order of dropping.
-struct End {
-    pair: DatagramPair,
-    cq: CompletionQueue,
-    pool: Pool,
-    pd: ProtectionDomain,
-}
-
-const DEPTH: u32 = 8;
-const SIZE: usize = 4200;
-
-impl End {
-    fn new(
-        context: &Context,
-        make: impl FnOnce(&ProtectionDomain, &QueuePairInit) -> rdmacm::Result<DatagramPair>,
-    ) -> Self {
-        let pd = context.alloc_pd().expect("a domain");
-        let cq = context.create_cq(2 * DEPTH).expect("a queue");
-        let init = QueuePairInit::new(&cq.handle())
-            .max_send_wr(DEPTH)
-            .max_recv_wr(DEPTH)
-            .max_send_sge(2)
-            .max_inline_data(64);
-        let pair = make(&pd, &init).expect("a queue pair");
-        let pool = pd.pool(2 * DEPTH as usize, SIZE).expect("a pool");
-        let mut end = Self { pair, cq, pool, pd };
-        for user in 0..DEPTH.into() {
-            let buf = end.pool.take().expect("a buffer");
-            end.pair.recv.post(buf, user).expect("a receive");
-        }
-        end
-    }
-
-    /// By hand, with a key of its own.
-    fn by_hand(context: &Context, qkey: u32) -> Self {
-        Self::new(context, |pd, init| {
-            pd.create_datagram_qp(init, DatagramInit::new(1, qkey))
-        })
-    }
-
-    fn buf(&self, content: &[u8]) -> Buf {
-        let mut buf = self.pool.take().expect("a buffer");
-        buf.fill_from(content);
-        buf
-    }
-
-    /// The way to `other`, on the same device.
-    fn peer_to(&mut self, other: &Self, qkey: u32) -> Peer {
-        let index = own_index(self.pd.context());
-        let address = AddressVector::global(1, any_port().ip().into(), index);
-        let ah = self.pd.create_ah(&address).expect("create_ah");
-        let qp_num = other.pair.qp_num();
-        self.pair.send.add_peer(&ah, qp_num, qkey).expect("a peer")
-    }
-
-    /// What `look` says of the next message, whose buffer is posted again.
-    fn message<T>(&mut self, look: impl FnOnce(&Datagram<'_>) -> T) -> T {
-        let start = Instant::now();
-        let mut look = Some(look);
-        loop {
-            assert!(start.elapsed() < PATIENCE, "no message");
-            match self.cq.poll().expect("poll") {
-                Some(Completion::Datagram(message)) => {
-                    message.check().expect("a message");
-                    assert_eq!(message.qp_num(), self.pair.qp_num());
-                    let seen = look.take().expect("one message")(&message);
-                    let user = message.user();
-                    let buf = message.into_buf().into_buf();
-                    self.pair.recv.post(buf, user).expect("a receive");
-                    return seen;
-                }
-                Some(done) => assert!(done.status().is_success(), "{done:?}"),
-                None => thread::yield_now(),
-            }
-        }
-    }
-
-    /// The next message's bytes.
-    fn payload(&mut self) -> Vec<u8> {
-        self.message(|message| message.payload().to_vec())
-    }
-
-    /// That no message comes.
-    fn silent(&mut self) {
-        let start = Instant::now();
-        while start.elapsed() < QUIET {
-            match self.cq.poll().expect("poll") {
-                Some(Completion::Datagram(message)) => panic!("a message: {message:?}"),
-                Some(done) => assert!(done.status().is_success(), "{done:?}"),
-                None => thread::yield_now(),
-            }
-        }
-    }
-
-    /// Waits until every send has completed.
-    fn flush(&mut self) {
-        let start = Instant::now();
-        while !self.pair.send.is_idle() {
-            assert!(start.elapsed() < PATIENCE, "a send has not completed");
-            drop(self.cq.poll().expect("poll"));
-        }
-    }
-
-    fn close(mut self) {
-        self.pair.close(&mut self.cq, PATIENCE).expect("close");
-        assert_eq!(self.pool.available(), 2 * DEPTH as usize);
-    }
 }
 
 #[test]
@@ -477,173 +347,50 @@ fn a_pair_of_an_id_is_found_by_a_look_up() {
     server.close();
 }
 
-/// A group of this test's own.
-fn group(last: u8) -> IpAddr {
-    IpAddr::from([239, 9, 7, last])
-}
-
-/// A datagram id that is bound to the device, and its queue pair.
-fn member() -> (End, CmId, EventChannel) {
-    let channel = EventChannel::new().expect("a channel");
-    let id = CmId::new_datagram(&channel).expect("an id");
-    id.bind_addr(any_port()).expect("bind");
-    let context = id.context().expect("a device");
-    let end = End::new(&context, |pd, init| id.create_datagram_qp(pd, init));
-    (end, id, channel)
-}
-
-/// Joins, and gives what sends to the group.
-fn join(
-    end: &mut End,
-    id: &CmId,
-    channel: &EventChannel,
-    group: IpAddr,
-    state: JoinState,
-) -> (Membership, Peer) {
-    let membership = id.join_multicast(group, state).expect("join");
-    let EventKind::MulticastJoined { destination, .. } = common::cm::event(channel).kind else {
-        panic!("not joined");
-    };
-    let ah = end.pd.create_ah(&destination.address()).expect("create_ah");
-    let to = end
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn a_message_that_is_longer_than_its_receive_ends_the_pair() {
+    device();
+    let context = context();
+    let mut here = End::by_hand(&context, 5);
+    let pd = context.alloc_pd().expect("a domain");
+    let mut cq = context.create_cq(2 * DEPTH).expect("a queue");
+    let init = QueuePairInit::new(&cq.handle())
+        .max_send_wr(DEPTH)
+        .max_recv_wr(DEPTH);
+    let mut there = pd
+        .create_datagram_qp(&init, DatagramInit::new(1, 5))
+        .expect("a queue pair");
+    let small = pd.pool(2, 60).expect("a pool");
+    for user in [3, 4] {
+        let buf = small.take().expect("a buffer");
+        there.recv.post(buf, user).expect("a receive");
+    }
+    let address = AddressVector::global(1, any_port().ip().into(), own_index(&context));
+    let ah = here.pd.create_ah(&address).expect("create_ah");
+    let to = here
         .pair
         .send
-        .add_peer(&ah, destination.qp_num(), destination.qkey())
+        .add_peer(&ah, there.qp_num(), 5)
         .expect("a peer");
-    (membership, to)
-}
-
-#[test]
-#[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_81_every_full_member_gets_what_is_sent_to_a_group() {
-    device();
-    let (mut one, one_id, one_channel) = member();
-    let (mut two, two_id, two_channel) = member();
-    let (mut sender, id, channel) = member();
-    let full = JoinState::FullMember;
-    let (first, to) = join(&mut one, &one_id, &one_channel, group(1), full);
-    let (second, _) = join(&mut two, &two_id, &two_channel, group(1), full);
-    let only = JoinState::SendOnlyFullMember;
-    let (third, to_all) = join(&mut sender, &id, &channel, group(1), only);
-    let buf = sender.buf(b"to all");
-    sender.pair.send.send(to_all, buf, 0).expect("send");
-    for end in [&mut one, &mut two] {
-        end.message(|message| {
-            assert_eq!(message.payload(), b"to all");
-            let grh = message.grh().expect("a header");
-            assert!(grh.is_multicast());
-            assert_eq!(grh.destination(), group(1).into());
-            assert_eq!(grh.source(), any_port().ip().into());
-            // It says what to do in its place.
-            let error = message.sender().unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
-        });
-    }
-    sender.silent();
-    // A full member hears itself.
-    let buf = one.buf(b"mine");
-    one.pair.send.send(to, buf, 0).expect("send");
-    assert_eq!(one.payload(), b"mine");
-    assert_eq!(two.payload(), b"mine");
-    // Who has left hears nothing.
-    second.leave().expect("leave");
-    let buf = sender.buf(b"again");
-    sender.pair.send.send(to_all, buf, 0).expect("send");
-    assert_eq!(one.payload(), b"again");
-    two.silent();
-    drop((first, third));
-    one.close();
-    two.close();
-    sender.close();
-}
-
-#[test]
-#[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_113_a_member_ends_in_any_order() {
-    device();
-    for order in 0..5 {
-        let (mut end, id, channel) = member();
-        let full = JoinState::FullMember;
-        let (membership, to) = join(&mut end, &id, &channel, group(2), full);
-        let buf = end.buf(b"before");
-        end.pair.send.send(to, buf, 0).expect("send");
-        assert_eq!(end.payload(), b"before");
-        match order {
-            0 => {
-                drop(membership);
-                end.close();
-                drop((id, channel));
-            }
-            1 => {
-                // The pair leaves the group's device before it ends; EBUSY otherwise.
-                end.close();
-                drop((membership, id, channel));
-            }
-            2 => {
-                drop((id, channel));
-                end.close();
-                drop(membership);
-            }
-            3 => {
-                drop((id, channel, membership));
-                end.close();
-            }
-            _ => {
-                // A second pair takes the place of the first, and is attached in its stead.
-                end.close();
-                let context = id.context().expect("a device");
-                let mut end = End::new(&context, |pd, init| id.create_datagram_qp(pd, init));
-                let address = AddressVector::global(1, group(2).into(), own_index(&context));
-                let ah = end.pd.create_ah(&address).expect("create_ah");
-                let to = end.pair.send.add_peer(&ah, 0xff_ffff, UDP_QKEY).unwrap();
-                let buf = end.buf(b"after");
-                end.pair.send.send(to, buf, 0).expect("send");
-                assert_eq!(end.payload(), b"after");
-                end.close();
-            }
-        }
-    }
-}
-
-#[test]
-#[ignore = "needs an RDMA device: cargo xtask test"]
-fn a_pair_is_attached_by_hand_until_it_or_the_attachment_goes() {
-    device();
-    // Somebody's membership has the machine receive what is sent to the group: soft-RoCE does not see to that.
-    let channel = EventChannel::new().expect("a channel");
-    let id = CmId::new_datagram(&channel).expect("an id");
-    id.bind_addr(any_port()).expect("bind");
-    let _membership = id
-        .join_multicast(group(3), JoinState::FullMember)
-        .expect("join");
-    assert!(matches!(
-        common::cm::event(&channel).kind,
-        EventKind::MulticastJoined { .. }
-    ));
-    let context = id.context().expect("a device");
-    let (mut here, mut there) = (End::by_hand(&context, 5), End::by_hand(&context, 5));
-    let gid = Gid::from(group(3));
-    let attachment = there.pair.attach_multicast(gid, 0).expect("attach");
-    assert_eq!(attachment.group(), gid);
-    let error = there.pair.attach_multicast(gid, 0).unwrap_err();
-    common::cm::assert_state(&error, "ibv_attach_mcast", "attached to it");
-    let error = there
-        .pair
-        .attach_multicast(any_port().ip().into(), 0)
-        .unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
-    let address = AddressVector::global(1, gid, own_index(&context));
-    let ah = here.pd.create_ah(&address).expect("create_ah");
-    let to = here.pair.send.add_peer(&ah, 0xff_ffff, 5).expect("a peer");
-    let buf = here.buf(b"to the group");
+    let buf = here.buf(&[7; 100]);
     here.pair.send.send(to, buf, 0).expect("send");
-    assert_eq!(there.payload(), b"to the group");
-    attachment.detach().expect("detach");
-    let buf = here.buf(b"to nobody");
-    here.pair.send.send(to, buf, 0).expect("send");
-    there.silent();
-    let attachment = there.pair.attach_multicast(gid, 0).expect("attach again");
-    there.close();
-    drop(attachment);
+    here.flush();
+    // On soft-RoCE; others say LOCAL_LENGTH for the first.
+    for (user, status) in [(3, Status::LOCAL_QP_OPERATION), (4, Status::FLUSHED)] {
+        let start = Instant::now();
+        let done = loop {
+            assert!(start.elapsed() < PATIENCE, "the receive has not ended");
+            if let Some(Completion::Datagram(done)) = cq.poll().expect("poll") {
+                break done;
+            }
+        };
+        assert_eq!((done.user(), done.status()), (user, status));
+        assert_eq!(done.check().unwrap_err().kind(), ErrorKind::WorkFailed);
+        assert_eq!(done.sender().unwrap_err().kind(), ErrorKind::WorkFailed);
+        assert_eq!(done.payload(), b"");
+        assert_eq!(done.grh(), None);
+        assert_eq!(done.src_qp(), 0);
+    }
     here.close();
 }

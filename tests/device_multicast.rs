@@ -7,10 +7,12 @@ use std::thread;
 use std::time::Duration;
 
 use common::cm::{RESOLVE, assert_state, event, quiet};
+use common::datagram::{End, group, join, member, own_index};
 use common::removal::Removal;
 use common::{ADDR_OF_SECOND, any_port, device, eventually, in_time};
 use rdmacm::{
-    CmId, Destination, ErrorKind, EventChannel, EventKind, JoinState, Membership, UDP_QKEY,
+    AddressVector, CmId, Destination, ErrorKind, EventChannel, EventKind, Gid, JoinState,
+    Membership, UDP_QKEY,
 };
 
 /// A group, and how /proc/net/igmp writes it.
@@ -216,4 +218,139 @@ fn case_114_a_group_of_a_removed_device_goes_with_its_id() {
         drop((id, channel));
         removal.must_end("the removal ends with the id");
     });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn case_81_every_full_member_gets_what_is_sent_to_a_group() {
+    device();
+    let (mut one, one_id, one_channel) = member();
+    let (mut two, two_id, two_channel) = member();
+    let (mut sender, id, channel) = member();
+    let full = JoinState::FullMember;
+    let (first, to) = join(&mut one, &one_id, &one_channel, group(1), full);
+    let (second, _) = join(&mut two, &two_id, &two_channel, group(1), full);
+    let only = JoinState::SendOnlyFullMember;
+    let (third, to_all) = join(&mut sender, &id, &channel, group(1), only);
+    let buf = sender.buf(b"to all");
+    sender.pair.send.send(to_all, buf, 0).expect("send");
+    for end in [&mut one, &mut two] {
+        end.message(|message| {
+            assert_eq!(message.payload(), b"to all");
+            let grh = message.grh().expect("a header");
+            assert!(grh.is_multicast());
+            assert_eq!(grh.destination(), group(1).into());
+            assert_eq!(grh.source(), any_port().ip().into());
+            // It says what to do in its place.
+            let error = message.sender().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+        });
+    }
+    sender.silent();
+    // A full member hears itself.
+    let buf = one.buf(b"mine");
+    one.pair.send.send(to, buf, 0).expect("send");
+    assert_eq!(one.payload(), b"mine");
+    assert_eq!(two.payload(), b"mine");
+    // Who has left hears nothing.
+    second.leave().expect("leave");
+    let buf = sender.buf(b"again");
+    sender.pair.send.send(to_all, buf, 0).expect("send");
+    assert_eq!(one.payload(), b"again");
+    two.silent();
+    drop((first, third));
+    one.close();
+    two.close();
+    sender.close();
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn case_113_a_member_ends_in_any_order() {
+    device();
+    for order in 0..5 {
+        let (mut end, id, channel) = member();
+        let full = JoinState::FullMember;
+        let (membership, to) = join(&mut end, &id, &channel, group(2), full);
+        let buf = end.buf(b"before");
+        end.pair.send.send(to, buf, 0).expect("send");
+        assert_eq!(end.payload(), b"before");
+        match order {
+            0 => {
+                drop(membership);
+                end.close();
+                drop((id, channel));
+            }
+            1 => {
+                // The pair leaves the group's device before it ends; EBUSY otherwise.
+                end.close();
+                drop((membership, id, channel));
+            }
+            2 => {
+                drop((id, channel));
+                end.close();
+                drop(membership);
+            }
+            3 => {
+                drop((id, channel, membership));
+                end.close();
+            }
+            _ => {
+                // A second pair takes the place of the first, and is attached in its stead.
+                end.close();
+                let context = id.context().expect("a device");
+                let mut end = End::new(&context, |pd, init| id.create_datagram_qp(pd, init));
+                let address = AddressVector::global(1, group(2).into(), own_index(&context));
+                let ah = end.pd.create_ah(&address).expect("create_ah");
+                let to = end.pair.send.add_peer(&ah, 0xff_ffff, UDP_QKEY).unwrap();
+                let buf = end.buf(b"after");
+                end.pair.send.send(to, buf, 0).expect("send");
+                assert_eq!(end.payload(), b"after");
+                end.close();
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn a_pair_is_attached_by_hand_until_it_or_the_attachment_goes() {
+    device();
+    // Somebody's membership has the machine receive what is sent to the group: soft-RoCE does not see to that.
+    let channel = EventChannel::new().expect("a channel");
+    let id = CmId::new_datagram(&channel).expect("an id");
+    id.bind_addr(any_port()).expect("bind");
+    let _membership = id
+        .join_multicast(group(3), JoinState::FullMember)
+        .expect("join");
+    assert!(matches!(
+        event(&channel).kind,
+        EventKind::MulticastJoined { .. }
+    ));
+    let context = id.context().expect("a device");
+    let (mut here, mut there) = (End::by_hand(&context, 5), End::by_hand(&context, 5));
+    let gid = Gid::from(group(3));
+    let attachment = there.pair.attach_multicast(gid, 0).expect("attach");
+    assert_eq!(attachment.group(), gid);
+    let error = there.pair.attach_multicast(gid, 0).unwrap_err();
+    assert_state(&error, "ibv_attach_mcast", "attached to it");
+    let error = there
+        .pair
+        .attach_multicast(any_port().ip().into(), 0)
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    let address = AddressVector::global(1, gid, own_index(&context));
+    let ah = here.pd.create_ah(&address).expect("create_ah");
+    let to = here.pair.send.add_peer(&ah, 0xff_ffff, 5).expect("a peer");
+    let buf = here.buf(b"to the group");
+    here.pair.send.send(to, buf, 0).expect("send");
+    assert_eq!(there.payload(), b"to the group");
+    attachment.detach().expect("detach");
+    let buf = here.buf(b"to nobody");
+    here.pair.send.send(to, buf, 0).expect("send");
+    there.silent();
+    let attachment = there.pair.attach_multicast(gid, 0).expect("attach again");
+    there.close();
+    drop(attachment);
+    here.close();
 }

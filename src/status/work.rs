@@ -15,6 +15,8 @@ impl Status {
     pub const SUCCESS: Self = Self(ibv_wc_status::IBV_WC_SUCCESS.0);
     /// The message was longer than the buffer that was to hold it.
     pub const LOCAL_LENGTH: Self = Self(ibv_wc_status::IBV_WC_LOC_LEN_ERR.0);
+    /// The queue pair is in trouble: soft-RoCE says so of a datagram that is longer than its receive.
+    pub const LOCAL_QP_OPERATION: Self = Self(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR.0);
     /// The buffer is not registered for what the request wanted.
     pub const LOCAL_PROTECTION: Self = Self(ibv_wc_status::IBV_WC_LOC_PROT_ERR.0);
     /// The queue pair went to its error state before the request was carried out: the connection is down.

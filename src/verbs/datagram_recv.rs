@@ -19,9 +19,11 @@ impl DatagramReceiveQueue {
     /// Hands a buffer to the device for the next message. `user` comes back with the completion, a
     /// [`Datagram`](super::Datagram).
     ///
-    /// The device puts a header of forty bytes in front of the message, so the buffer must have room for it and the message:
-    /// a message that is longer fails the receive as
-    /// [`LOCAL_LENGTH`](crate::Status::LOCAL_LENGTH). A message that finds no receive is lost.
+    /// The device puts a header of forty bytes in front of the message, so the buffer must have room for it and the message. One
+    /// that is longer fails the receive (as [`LOCAL_LENGTH`](crate::Status::LOCAL_LENGTH), on soft-RoCE as
+    /// [`LOCAL_QP_OPERATION`](crate::Status::LOCAL_QP_OPERATION)), and the queue pair is in its error state then: with forty bytes
+    /// more than [`max_message_len`](super::DatagramSendQueue::max_message_len) no peer can do that. A message that finds no receive
+    /// is lost.
     ///
     /// Calls `ibv_post_recv` ([man 3](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)). Blocks: no.
     ///

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 pub(crate) mod cm;
+pub(crate) mod datagram;
 pub(crate) mod iwarp;
 pub(crate) mod load;
 pub(crate) mod raw;
