@@ -176,6 +176,17 @@ impl Ring {
         self.depth
     }
 
+    /// The id of what was posted `run` requests before `id`, with `run` below the depth.
+    pub(super) fn id_before(&self, id: u64, run: u32) -> u64 {
+        let len = u64::from(self.depth.next_power_of_two());
+        // The numbers of the slots that are taken for good are nobody's.
+        let taken = match (id >> NUMBER_SHIFT) % len < u64::from(run) {
+            true => len - u64::from(self.depth),
+            false => 0,
+        };
+        id.wrapping_sub((u64::from(run) + taken) << NUMBER_SHIFT)
+    }
+
     /// Takes the buffers out of a slot, and gives the slot back.
     ///
     /// # Safety
@@ -260,7 +271,8 @@ impl Producer {
             place: Place::of_static(&SHUT),
             next: ring.index_bits,
             run: 0,
-            longest_run: (ring.depth / 2).max(1) * Held::RUN,
+            // 0 in a queue of one request: an unsignalled one would keep its slot for ever.
+            longest_run: (ring.depth / 2) * Held::RUN,
             ring,
         }
     }
@@ -411,11 +423,6 @@ impl Producer {
     }
 }
 
-/// The id that was posted `run` requests before `id`.
-pub(super) fn id_before(id: u64, run: u32) -> u64 {
-    id.wrapping_sub(u64::from(run) << NUMBER_SHIFT)
-}
-
 /// A queue holds at most as many requests.
 pub(super) const MAX_DEPTH: u32 = 1 << 20;
 const _: () = assert!((MAX_DEPTH as u64) << SLOT_SHIFT <= u32::MAX as u64);
@@ -501,7 +508,28 @@ mod tests {
         // SAFETY: the ring has three free slots.
         let first = unsafe { put(&mut producer) };
         assert_eq!(first, 5 << INDEX_SHIFT);
-        assert_eq!(id_before(first, 1), last);
+        assert_eq!(producer.ring().id_before(first, 1), last);
+    }
+
+    #[test]
+    fn the_requests_before_one_are_found_over_the_end_of_a_lap() {
+        for depth in [1, 2, 3, 7, 8, 9, 100] {
+            let mut producer = producer(depth);
+            let mut ids: Vec<u64> = Vec::new();
+            for _ in 0..3 {
+                let lap = fill(&mut producer);
+                lap.iter().for_each(|&id| producer.slot_of(id).free());
+                ids.extend(lap);
+            }
+            let last = ids.len() - 1;
+            for (place, &id) in ids.iter().enumerate() {
+                for run in 0..depth.min(u32::try_from(place).unwrap() + 1) {
+                    let before = ids[place - run as usize];
+                    let found = producer.ring().id_before(id, run);
+                    assert_eq!(found, before, "depth {depth}, {place} of {last}, run {run}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -174,6 +174,19 @@ unsafe impl<const K: usize> Stage for [Buf; K] {
         self.iter().map(|buf| u64::from(buf.filled().length)).sum()
     }
 
+    fn address(&self) -> u64 {
+        match self.as_slice() {
+            [buf] => buf.filled().addr,
+            _ => 0,
+        }
+    }
+
+    fn set_length(&mut self, length: u32) {
+        if let [buf] = self.as_mut_slice() {
+            buf.set_length(length);
+        }
+    }
+
     #[inline]
     unsafe fn stage<'r>(
         self,

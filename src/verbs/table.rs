@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::ring::{INDEX_SHIFT, NEVER, Place, Ring, id_before, ring_index};
+use super::ring::{INDEX_SHIFT, NEVER, Place, Ring, ring_index};
 use super::slot::Slot;
 
 /// The rings of a completion queue by index: how a `wr_id` leads to its slot.
@@ -101,7 +101,7 @@ impl Table {
             if run == 0 {
                 return None;
             }
-            let id = id_before(id, run);
+            let id = self.ring(id)?.id_before(id, run);
             if let Some(before) = self.find(id) {
                 return Some((before, id));
             }

@@ -56,3 +56,17 @@ pub(crate) fn must_die(name: &str, case: &str, line: &str) {
         "{case}: the child said {said}, not: {line}"
     );
 }
+
+/// Runs the test `name` of this program in a child, which must abort by itself: not the stand-in, and not by a panic.
+pub(crate) fn must_abort(name: &str, case: &str) {
+    let output = child(name, case);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(
+        output.status.signal(),
+        Some(libc::SIGABRT),
+        "{case}: the child ended with {}; it said: {said}",
+        output.status
+    );
+    let other = |said: &str| said.starts_with("standin: ") || said.contains("panicked");
+    assert!(!said.lines().any(other), "{case}: the child said {said}");
+}

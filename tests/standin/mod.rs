@@ -6,6 +6,7 @@
 mod abi;
 mod child;
 mod ends;
+pub(crate) mod link;
 pub(crate) mod raw;
 pub(crate) mod verbs;
 
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 use abi::{DevicePlan, Entry, KINDS, Planned, VERSION};
 
 #[allow(unused_imports, reason = "every test program uses a part of this")]
-pub(crate) use self::child::{in_child, is_child_of, must_die};
+pub(crate) use self::child::{in_child, is_child_of, must_abort, must_die};
 #[allow(unused_imports, reason = "every test program uses a part of this")]
 pub(crate) use self::ends::{Client, Server, addr, next_event, small_qp};
 
