@@ -20,6 +20,7 @@ use super::srq::SharedReceiveQueue;
 use super::stage::{Inline, MAX_PIECES};
 use super::work::Work;
 use crate::error::{Error, ErrorKind, Result};
+use crate::os::deadline_after;
 
 /// A queue pair (`ibv_qp`): a send queue and a receive queue, each of which may live on its own thread.
 ///
@@ -411,7 +412,7 @@ impl QueuePair {
 impl QpInner {
     /// Polls until nothing is posted, or patience ends. The queue pair is in its error state.
     pub(super) fn drain(&self, cq: &mut CompletionQueue, patience: Duration) -> Result<()> {
-        let deadline = Instant::now() + patience;
+        let deadline = deadline_after(Some(patience));
         let send = Arc::clone(self.send.ring());
         let recv = match &self.recv {
             Receives::Own(attached) => Some(Arc::clone(attached.ring())),
@@ -430,7 +431,7 @@ impl QpInner {
             // SAFETY: a slot is cleared, or left alone.
             let any = unsafe { cq.sweep(of_this_pair) }?;
             if !any {
-                if Instant::now() >= deadline {
+                if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                     break;
                 }
                 thread::yield_now();

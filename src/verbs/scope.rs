@@ -23,6 +23,7 @@ use super::slot::{Held, Kind, Slot};
 use super::stage::{Further, Memory, Payload, Sink, Stage};
 use super::work::{Fetch, Work};
 use crate::error::{Error, Result};
+use crate::os::deadline_after;
 use crate::status::Status;
 
 /// How long a queue pair in its error state may take to flush what is lent.
@@ -226,6 +227,37 @@ impl<'env> Scope<'_, 'env> {
                 })));
             }
         }
+        self.poll_later()
+    }
+
+    /// As [`poll`](Self::poll), of an entry that is not plainly a loan's: it may be one of a ring that is only in the mail, or
+    /// behind unsignalled requests that have all reported their own end.
+    #[inline(never)]
+    fn poll_later(&mut self) -> Result<Option<Scoped<'_, 'env>>> {
+        let Some(wc) = self.cq.front()? else {
+            return Ok(None);
+        };
+        if self.cq.table.find(wc.wr_id).is_none() {
+            self.cq.read_mail();
+        }
+        let slot = self.cq.table.find_at_last(wc.wr_id).map(NonNull::from);
+        // SAFETY: as in `poll`.
+        if let Some(slot) = slot.map(|slot| unsafe { slot.as_ref() }) {
+            // SAFETY: as in `poll`.
+            let kind = unsafe { slot.held() }.kind();
+            let (done, _env) = (Done { slot, wc }, PhantomData);
+            let is_loan = matches!(kind, Kind::Lent | Kind::LentMut);
+            if is_loan && self.cq.table.peek_run_before(slot, wc.wr_id).is_none() {
+                self.cq.unread.advance();
+                return Ok(Some(match kind {
+                    Kind::LentMut => Scoped::LentMut(ReturnedMut { done, _env }),
+                    _ => Scoped::Lent(Returned {
+                        done,
+                        _env: PhantomData,
+                    }),
+                }));
+            }
+        }
         Ok(self.cq.poll()?.map(Scoped::Own))
     }
 
@@ -266,7 +298,7 @@ impl<'env> Scope<'_, 'env> {
 
     /// Polls until nothing lent is posted, or patience ends.
     fn await_lent(&mut self, patience: Duration) -> Result<()> {
-        let deadline = Instant::now() + patience;
+        let deadline = deadline_after(Some(patience));
         while self.has_lent() {
             let take = |_: &Ring, slot: &Slot| {
                 // SAFETY: `sweep` calls this as the consumer of a request that has completed.
@@ -275,7 +307,7 @@ impl<'env> Scope<'_, 'env> {
             };
             // SAFETY: the slot stays, for a completion without a buffer.
             let any = unsafe { self.cq.sweep(take) }?;
-            if Instant::now() >= deadline {
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 break;
             }
             if !any {
