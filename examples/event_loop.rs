@@ -1,5 +1,4 @@
 //! Serves many connections on one thread: one event channel, one completion queue, one pool of buffers, and one place to wait.
-//!
 //! Every message is sent back from the buffer that it arrived in.
 //!
 //! Usage: `event_loop ADDR[:PORT] [--count N]`. Try it with several of the example `connect`.
@@ -12,9 +11,10 @@ use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 use clap::Parser;
+use common::link;
 use rdmacm::{
-    CmId, Completion, CompletionQueue, ConnRequest, Error, EventChannel, EventKind, Pool,
-    ProtectionDomain, QueuePair, QueuePairInit, Token,
+    CmId, Completion, CompletionQueue, ConnRequest, Error, EventKind, Pool, ProtectionDomain,
+    QueuePair, QueuePairInit, Token,
 };
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -55,15 +55,7 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), Error> {
-    let channel = EventChannel::new()?;
-    let listener = CmId::new(&channel)?;
-    listener.bind_addr(args.addr)?;
-    listener.listen(0)?;
-    println!(
-        "listening on {}",
-        listener.local_addr().unwrap_or(args.addr)
-    );
-
+    let (listener, channel) = link::listen(args.addr)?;
     // A listener on one address has its device already; one on every address would make these for each request's device.
     let context = listener.context()?;
     let pd = context.alloc_pd()?;
@@ -77,25 +69,24 @@ fn run(args: &Args) -> Result<(), Error> {
     };
     loop {
         while let Some(event) = channel.try_event()? {
-            server.on_event(event.id, event.kind);
+            server.on_event(event.id, event.kind)?;
         }
         server.on_completions()?;
         if args.count == Some(server.accepted) && server.peers.is_empty() {
             return Ok(());
         }
-        // Nothing is missed: what came before this is seen at once, what comes after makes the descriptor readable.
+        // What came before this is seen at once, what comes after makes a descriptor readable, and a signal ends the wait only.
         if !server.cq.arm()? {
             let completions = server.cq.event_fd().expect("made with a channel");
             let mut fds = [channel.as_fd(), completions]
                 .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-            // A signal ends the wait, and the loop goes on.
             let _ = poll(&mut fds, None);
         }
     }
 }
 
 impl Server {
-    fn on_event(&mut self, id: Token, kind: EventKind) {
+    fn on_event(&mut self, id: Token, kind: EventKind) -> Result<(), Error> {
         match kind {
             // A peer that fails is that peer's end, not the server's.
             EventKind::ConnectRequest(request) => match self.accept(request) {
@@ -104,14 +95,16 @@ impl Server {
             },
             EventKind::Established(_) => {}
             EventKind::Disconnected(_) | EventKind::Rejected(_) | EventKind::Unreachable(_) => {
-                // What is posted comes back to the pool once the queue pair is gone.
-                if let Some(number) = self.numbers.remove(&id) {
-                    self.peers.remove(&number);
-                    println!("{number} is gone, {} left", self.peers.len());
+                // What is posted comes back to the pool; what others complete meanwhile waits for the next poll.
+                let number = self.numbers.remove(&id);
+                if let Some(peer) = number.and_then(|number| self.peers.remove(&number)) {
+                    peer.qp.close(&mut self.cq, link::PATIENCE)?;
+                    println!("one is gone, {} left", self.peers.len());
                 }
             }
             other => println!("{other:?}"),
         }
+        Ok(())
     }
 
     fn accept(&mut self, request: ConnRequest) -> Result<u64, Error> {

@@ -7,12 +7,11 @@ mod common;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use common::link;
 use rdmacm::{
-    Access, Buf, CmId, Completion, CompletionQueue, ConnParam, Error, EventChannel, EventKind,
-    QueuePairInit, RemoteMemory,
+    Access, Buf, Completion, CompletionQueue, ConnParam, Error, EventChannel, QueuePairInit,
 };
 
 /// A counter of eight bytes, and a text behind it.
@@ -54,35 +53,20 @@ fn main() -> ExitCode {
 }
 
 fn serve(addr: SocketAddr, count: u32) -> Result<(), Error> {
-    let channel = EventChannel::new()?;
-    let listener = CmId::new(&channel)?;
-    listener.bind_addr(addr)?;
-    listener.listen(0)?;
+    let (listener, channel) = link::listen(addr)?;
     let pd = listener.context()?.alloc_pd()?;
     let memory = pd.expose(SIZE as usize, Access::all())?;
-    println!("listening on {}", listener.local_addr().unwrap_or(addr));
     let mut cq = pd.context().create_cq(2)?;
     let init = QueuePairInit::new(&cq.handle())
         .max_send_wr(1)
         .max_recv_wr(1);
     let where_it_is = memory.remote().to_bytes();
     for _ in 0..count {
-        let request = loop {
-            // What else comes is about visitors that have gone.
-            let event = channel.wait(None)?;
-            if let Some(EventKind::ConnectRequest(request)) = event.map(|event| event.kind) {
-                break request;
-            }
-        };
+        let request = link::request(&channel)?;
         let qp = request.create_qp(&pd, &init)?;
         let id = request.accept_with(&ConnParam::new().private_data(&where_it_is[..]))?;
-        loop {
-            let event = channel.wait(None)?;
-            if event.is_some_and(|event| event.id == id.token() && event.failure().is_some()) {
-                break;
-            }
-        }
-        qp.destroy()?;
+        link::ended(&channel, &id)?;
+        qp.close(&mut cq, link::PATIENCE)?;
         // Its room in the completion queue is free again once the queue was polled and found empty.
         while cq.poll()?.is_some() {}
         let mut bytes = [0; SIZE as usize];
@@ -94,13 +78,7 @@ fn serve(addr: SocketAddr, count: u32) -> Result<(), Error> {
 }
 
 fn visit(addr: SocketAddr, text: &[u8]) -> Result<(), Error> {
-    let patience = Duration::from_secs(5);
-    let channel = EventChannel::new()?;
-    let id = CmId::new(&channel)?;
-    id.resolve_addr(None, addr, patience)?;
-    answer(&channel)?;
-    id.resolve_route(patience)?;
-    answer(&channel)?;
+    let (id, channel) = link::resolve(addr)?;
     let pd = id.context()?.alloc_pd()?;
     let mut cq = pd.context().create_cq_with_channel(2)?;
     let init = QueuePairInit::new(&cq.handle())
@@ -108,11 +86,7 @@ fn visit(addr: SocketAddr, text: &[u8]) -> Result<(), Error> {
         .max_recv_wr(1);
     let mut qp = id.create_qp(&pd, &init)?;
     id.connect(ConnParam::new())?;
-    let EventKind::Established(accepted) = answer(&channel)? else {
-        return Ok(());
-    };
-    let told = accepted.private_data().first_chunk();
-    let memory = RemoteMemory::from_bytes(*told.expect("the server tells where its memory is"));
+    let memory = link::memory_told(&link::established(&channel)?);
     let counter = memory.part(0, 8).expect("the server exposes more");
     let place = memory
         .part(8, SIZE - 8)
@@ -121,34 +95,25 @@ fn visit(addr: SocketAddr, text: &[u8]) -> Result<(), Error> {
     let pool = pd.pool(1, SIZE as usize)?;
     let mut buf = pool.take().expect("nobody else takes one");
     qp.send.fetch_add(buf, counter, 1, 0)?;
-    buf = done(&mut cq)?;
+    buf = done(&mut cq, &channel)?;
     println!("visitors before: {}", count_in(&buf));
     buf.set_len(place.len() as usize);
     qp.send.read(buf, place, 0)?;
-    buf = done(&mut cq)?;
+    buf = done(&mut cq, &channel)?;
     println!("the last one left: {}", text_in(&buf));
     buf.fill(0);
     let len = text.len().min(buf.len());
     buf[..len].copy_from_slice(&text[..len]);
     qp.send.write(buf, place, 0)?;
-    drop(done(&mut cq)?);
+    drop(done(&mut cq, &channel)?);
     id.disconnect()?;
-    qp.destroy()
-}
-
-/// The next event, or the error that it stands for.
-fn answer(channel: &EventChannel) -> Result<EventKind, Error> {
-    loop {
-        if let Some(event) = channel.wait(None)? {
-            return event.failure().map_or(Ok(event.kind), Err);
-        }
-    }
+    qp.close(&mut cq, link::PATIENCE)
 }
 
 /// Waits for the one request that is posted, and gives its buffer back.
-fn done(cq: &mut CompletionQueue) -> Result<Buf, Error> {
+fn done(cq: &mut CompletionQueue, channel: &EventChannel) -> Result<Buf, Error> {
     loop {
-        cq.wait(None)?;
+        link::completion(cq, channel)?;
         if let Some(Completion::Sent(sent)) = cq.poll()? {
             sent.check()?;
             return Ok(sent.into_buf());

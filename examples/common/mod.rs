@@ -1,5 +1,7 @@
 //! What the examples share: addresses, the 16-byte message, and the error of a machine without RDMA.
 
+pub(crate) mod link;
+
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 
@@ -28,11 +30,14 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
 }
 
 /// Ends a program: 0, or 1 with the error and, where there is no RDMA device, what to do about it.
-pub(crate) fn report(result: Result<(), Error>) -> ExitCode {
-    let Err(error) = result else {
+pub(crate) fn report<E: Into<Box<dyn std::error::Error>>>(result: Result<(), E>) -> ExitCode {
+    let Err(error) = result.map_err(Into::into) else {
         return ExitCode::SUCCESS;
     };
     eprintln!("error: {error}");
+    let Some(error) = error.downcast_ref::<Error>() else {
+        return ExitCode::FAILURE;
+    };
     // A text that the server gave as its reason, without the zeros that follow it over InfiniBand and RoCE.
     let data = error
         .rejection()
