@@ -46,6 +46,12 @@ impl Attached {
         &self.cq
     }
 
+    /// The end of a ring to which nothing was ever posted: its room can be used at once.
+    pub(super) fn abandon(self) {
+        self.leaked.store(true, Ordering::Relaxed);
+        self.cq.mailbox().release(self.index, self.ring.depth());
+    }
+
     /// Keeps ring and completion queue for ever: the device may still use what is posted, and complete it.
     pub(super) fn leak(&self) {
         if !self.leaked.swap(true, Ordering::Relaxed) {

@@ -41,6 +41,8 @@ pub struct CompletionQueue {
     pub(super) spread: Spread,
     /// Rings whose queue pair is gone, with their depths: dropped once the queue has been seen empty since.
     pub(super) retiring: Vec<(u32, u32)>,
+    /// Whether entries were taken out that are still to be handed out, beside those that are unread.
+    pub(super) keeps: bool,
     /// Whether an event may be pending.
     armed: bool,
     pub(super) shared: CqHandle,
@@ -188,6 +190,7 @@ impl CompletionQueue {
             room: BATCH as usize,
             spread: Spread::NONE,
             retiring: Vec::new(),
+            keeps: false,
             armed: false,
             shared: CqHandle {
                 inner: Arc::new(inner),

@@ -152,7 +152,8 @@ impl Iterator for Pieces<'_> {
             return None;
         }
         let piece = match self.spread.next.checked_sub(1) {
-            None => held.piece,
+            // SAFETY: as above. It is taken out, so that a forgotten value has no second owner of it in the slot.
+            None => unsafe { self.done().slot.take_first() },
             Some(place) => {
                 // SAFETY: as in `done`.
                 let ring = unsafe { self.spread.ring() };

@@ -150,6 +150,10 @@ impl CompletionQueue {
     /// The queue was just seen empty: what was retired before cannot be in it any more. True when the mail has brought more
     /// to retire, for which the queue must be seen empty once more.
     fn queue_is_empty(&mut self) -> bool {
+        if self.keeps {
+            // Some of them may be among what is kept, which was taken out before.
+            return false;
+        }
         for (index, depth) in std::mem::take(&mut self.retiring) {
             drop(self.table.remove(index));
             self.shared.mailbox().release(index, depth);
@@ -263,6 +267,7 @@ impl CompletionQueue {
                 .zip(self.table.ring(wc.wr_id));
             let Some((slot, ring)) = known else {
                 kept.push(*wc);
+                self.keeps = true;
                 continue;
             };
             while let Some((before, id)) = self.table.peek_run_before(slot, wc.wr_id) {
@@ -274,9 +279,11 @@ impl CompletionQueue {
             }
             if !wanted(ring, slot) {
                 kept.push(*wc);
+                self.keeps = true;
             }
         };
         self.keep(&kept);
+        self.keeps = false;
         result.map(|()| any)
     }
 

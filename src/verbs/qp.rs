@@ -227,16 +227,20 @@ pub(super) unsafe fn new_of_type(
     init.check(op, pd)?;
     let (max_send_sge, max_recv_sge) = (init.max_send_sge.max(1), init.max_recv_sge.max(1));
     let (send, send_producer) = Attached::new(&init.send_cq, init.max_send_wr, max_send_sge)?;
-    let (recv, recv_producer) = match &init.srq {
-        None => {
-            let (recv, producer) = Attached::new(&init.recv_cq, init.max_recv_wr, max_recv_sge)?;
-            (Receives::Own(recv), producer.open())
-        }
-        Some(srq) => {
-            srq.attach(&init.recv_cq)?;
+    let recv = match &init.srq {
+        None => Attached::new(&init.recv_cq, init.max_recv_wr, max_recv_sge)
+            .map(|(recv, producer)| (Receives::Own(recv), producer.open())),
+        Some(srq) => srq.attach(&init.recv_cq).map(|()| {
             let recv = Receives::Shared(srq.share(), init.recv_cq.clone());
             // Never opened.
             (recv, Producer::shut(Ring::new(1, 1, 0, None)))
+        }),
+    };
+    let (recv, recv_producer) = match recv {
+        Ok(made) => made,
+        Err(error) => {
+            send.abandon();
+            return Err(error);
         }
     };
     let mut attr = ibv_qp_init_attr {
@@ -259,7 +263,16 @@ pub(super) unsafe fn new_of_type(
         qp_type,
         ..ibv_qp_init_attr::default()
     };
-    let raw = create(&mut attr)?;
+    let raw = match create(&mut attr) {
+        Ok(raw) => raw,
+        Err(error) => {
+            send.abandon();
+            if let Receives::Own(recv) = recv {
+                recv.abandon();
+            }
+            return Err(error);
+        }
+    };
     let standing = owner.standing();
     // SAFETY: the caller vouches for what `create` made; the rings were attached to its two queues above.
     let inner = unsafe { QpInner::new(raw, owner, send, recv, pd.clone(), attr.cap) };

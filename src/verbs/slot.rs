@@ -155,6 +155,16 @@ impl Slot {
         held.piece.take()
     }
 
+    /// Takes the first of several buffers out.
+    ///
+    /// # Safety
+    ///
+    /// As for [`held`](Self::held).
+    pub(super) unsafe fn take_first(&self) -> Option<NonNull<Piece>> {
+        // SAFETY: the id is not 0, so `held` is the consumer's, which the caller is.
+        unsafe { (*self.held.get()).piece.take() }
+    }
+
     /// One more request of the run before this one was handed out.
     ///
     /// # Safety

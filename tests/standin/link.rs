@@ -14,6 +14,7 @@ use super::provider::{Side, at};
 /// Where connections are made: both ends are in one domain.
 pub(crate) struct Fabric {
     links: RefCell<Vec<(CmId, Client)>>,
+    peers: RefCell<Vec<Peer>>,
     pub(crate) pd: ProtectionDomain,
     pub(crate) context: Context,
     server: Server,
@@ -91,6 +92,7 @@ impl Fabric {
         let context = Client::resolved(server.addr()).id.context().unwrap();
         Self {
             links: RefCell::default(),
+            peers: RefCell::default(),
             pd: context.alloc_pd().unwrap(),
             context,
             server,
@@ -125,6 +127,17 @@ impl Fabric {
         let init = QueuePairInit::new(&cq.handle());
         let (near, far) = self.link(near, &init.max_send_wr(1).max_recv_wr(1));
         (near, Peer { _qp: far, _cq: cq })
+    }
+
+    /// Lets a far end live as long as this.
+    pub(crate) fn keep(&self, peer: Peer) {
+        self.peers.borrow_mut().push(peer);
+    }
+
+    /// A queue pair that is connected to nobody.
+    pub(crate) fn unconnected(&self, init: &QueuePairInit) -> rdmacm::Result<QueuePair> {
+        let client = Client::resolved(self.server.addr());
+        client.id.create_qp(&self.pd, init)
     }
 
     /// Memory at the peers' that is open to everything.
