@@ -357,7 +357,7 @@ impl Partly {
         self.posted
     }
 
-    /// The buffers of the others, in their order.
+    /// The buffers of the others, in their order; that of an atomic operation has eight bytes in use.
     #[must_use]
     pub fn into_bufs(self) -> Vec<Buf> {
         self.bufs
