@@ -181,12 +181,15 @@ impl Slot {
         self.id.store(0, Ordering::Release);
     }
 
-    /// Claims the slot for one of several consumers, if it holds `id`: it holds another one afterwards that no completion can
-    /// name.
+    /// Claims the slot for one of several consumers, if it holds `id`: it holds another one afterwards by which nobody can claim
+    /// it.
     pub(super) fn claim(&self, id: u64) -> bool {
-        self.id
-            .compare_exchange(id, id | CLAIMED, Ordering::AcqRel, Ordering::Acquire)
-            .is_ok()
+        // An invented completion may name one that is claimed.
+        id & CLAIMED == 0
+            && self
+                .id
+                .compare_exchange(id, id | CLAIMED, Ordering::AcqRel, Ordering::Acquire)
+                .is_ok()
     }
 
     /// Whether the slot holds `id`, by a read that sees the producer's last word whatever order the device's writes became
