@@ -277,8 +277,8 @@ impl DatagramPair {
         // After the device's removal it fails: then the destruction is all there is.
         let drained = match self.to_error() {
             Ok(()) => {
-                self.send.signal();
-                self.inner().drain(cq, patience)
+                let Self { send, recv } = &mut self;
+                recv.queue().inner().drain(cq, patience, || send.signal())
             }
             Err(_) => Ok(()),
         };

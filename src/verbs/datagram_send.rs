@@ -197,18 +197,20 @@ impl DatagramSendQueue {
         self.post(DatagramWork::send(to), buf, user)
     }
 
-    /// Has what was posted unsignalled complete, where nothing signalled comes behind it.
-    pub(super) fn signal(&mut self) {
+    /// Has what was posted unsignalled complete, where nothing signalled comes behind it. False when there is no room yet.
+    pub(super) fn signal(&mut self) -> bool {
         let ring = self.queue.producer.ring();
         let Some(target) = self.peers.peers.any_posted(|id| ring.is_posted(id)) else {
-            return;
+            return true;
         };
-        if let Ok(ready) = self.queue.make_ready() {
-            self.peers.peers.keep_until(target, ready.id);
-            let (work, nothing) = (Work::send(), Inline(&[]));
-            // SAFETY: the next slot is free, and nothing fits every queue. The handle of the target is kept as for any send to it.
-            drop(unsafe { go(&mut self.queue, ready, target, work, nothing, 0) });
-        }
+        let Ok(ready) = self.queue.make_ready() else {
+            return false;
+        };
+        self.peers.peers.keep_until(target, ready.id);
+        let (work, nothing) = (Work::send(), Inline(&[]));
+        // SAFETY: the next slot is free, and nothing fits every queue. The handle of the target is kept as for any send to it.
+        let posted = unsafe { go(&mut self.queue, ready, target, work, nothing, 0) };
+        posted.map_or_else(|refused| refused.is_kept(), |()| true)
     }
 
     /// How many bytes fit a message: the MTU of the port, as it was when the pair was made.

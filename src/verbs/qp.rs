@@ -372,10 +372,13 @@ impl QueuePair {
 
     /// Polls until nothing is posted, or patience ends. The queue pair is in its error state.
     fn drain(&mut self, cq: &mut CompletionQueue, patience: Duration) -> Result<()> {
-        // Unsignalled requests that have ended well complete with the next one that is signalled. It fails when there is no
-        // room for it: then there is a signalled one already.
-        drop(self.send.post(Work::send(), Inline(&[]), 0));
-        self.inner().drain(cq, patience)
+        let Self { send, recv } = self;
+        // Unsignalled requests that have ended well complete with the next one that is signalled.
+        let mark = || match send.post(Work::send(), Inline(&[]), 0) {
+            Ok(()) => true,
+            Err(refused) => refused.is_kept(),
+        };
+        recv.inner().drain(cq, patience, mark)
     }
 
     /// Destroys the queue pair at once and says whether that worked. What was posted and has not completed comes back to its
@@ -423,8 +426,15 @@ impl QueuePair {
 }
 
 impl QpInner {
-    /// Polls until nothing is posted, or patience ends. The queue pair is in its error state.
-    pub(super) fn drain(&self, cq: &mut CompletionQueue, patience: Duration) -> Result<()> {
+    /// Polls until nothing is posted, or patience ends. The queue pair is in its error state. `mark` posts a signalled send
+    /// behind the unsignalled ones; it is called until it gives true, since there may be no room at first.
+    pub(super) fn drain(
+        &self,
+        cq: &mut CompletionQueue,
+        patience: Duration,
+        mut mark: impl FnMut() -> bool,
+    ) -> Result<()> {
+        let mut is_marked = mark();
         let deadline = deadline_after(Some(patience));
         let send = Arc::clone(self.send.ring());
         let recv = match &self.recv {
@@ -443,6 +453,7 @@ impl QpInner {
             };
             // SAFETY: a slot is cleared, or left alone.
             let any = unsafe { cq.sweep(of_this_pair) }?;
+            is_marked = is_marked || send.is_empty() || mark();
             if !any {
                 if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                     break;

@@ -105,8 +105,17 @@ impl Fabric {
 
     /// Two queue pairs, each of which is connected to the other.
     pub(crate) fn link(&self, near: &QueuePairInit, far: &QueuePairInit) -> (QueuePair, QueuePair) {
+        self.try_link(near, far).unwrap()
+    }
+
+    /// The same, if the first can be made.
+    fn try_link(
+        &self,
+        near: &QueuePairInit,
+        far: &QueuePairInit,
+    ) -> rdmacm::Result<(QueuePair, QueuePair)> {
         let client = Client::resolved(self.server.addr());
-        let near = client.id.create_qp(&self.pd, near).unwrap();
+        let near = client.id.create_qp(&self.pd, near)?;
         client.id.connect(ConnParam::new()).unwrap();
         // What is said about older connections is of no interest.
         let request = loop {
@@ -118,15 +127,20 @@ impl Fabric {
         let accepted = request.accept().unwrap();
         assert!(matches!(client.event().kind, EventKind::Established(_)));
         self.links.borrow_mut().push((accepted, client));
-        (near, far)
+        Ok((near, far))
     }
 
     /// A queue pair made by `near`, connected to one that nobody polls: to write to [`target`](Self::target).
     pub(crate) fn one_way(&self, near: &QueuePairInit) -> (QueuePair, Peer) {
+        self.try_one_way(near).unwrap()
+    }
+
+    /// The same, if it can be made.
+    pub(crate) fn try_one_way(&self, near: &QueuePairInit) -> rdmacm::Result<(QueuePair, Peer)> {
         let cq = self.cq(2);
         let init = QueuePairInit::new(&cq.handle());
-        let (near, far) = self.link(near, &init.max_send_wr(1).max_recv_wr(1));
-        (near, Peer { _qp: far, _cq: cq })
+        let (near, far) = self.try_link(near, &init.max_send_wr(1).max_recv_wr(1))?;
+        Ok((near, Peer { _qp: far, _cq: cq }))
     }
 
     /// Lets a far end live as long as this.
