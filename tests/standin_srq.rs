@@ -296,7 +296,7 @@ fn buffers_of_a_shared_queue_come_back_when_it_and_its_pairs_are_gone() {
                 } else {
                     drop(gone);
                 }
-                let polled = cq.as_mut().map(|cq| next(cq));
+                let polled = cq.as_mut().map(next);
                 assert!(matches!(polled, None | Some(None)), "{polled:?}");
                 let back = srq.is_none() && qp.is_none();
                 assert_eq!(pool.available(), if back { 6 } else { 2 }, "{order:?}");
