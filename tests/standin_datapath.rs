@@ -3,7 +3,9 @@
 mod standin;
 
 use rdma_sys::ibv_wc_status;
-use rdmacm::{Access, Completion, ErrorKind, Fetch, Inline, Status, Work};
+use rdmacm::{
+    Access, Completion, ErrorKind, Fetch, Inline, MappedMemory, Registration, Status, Work,
+};
 use standin::Standin;
 use standin::link::{End, SIZE, Seen, bare, drain, flushed, next, next_buf, received, sent};
 use standin::provider::{ALL, BadWr, Hold, Side};
@@ -330,5 +332,43 @@ fn what_does_not_fit_is_refused_before_it_is_posted() {
     end.target.read_at(0, &mut there);
     assert_eq!(there, [5; SIZE]);
     drop(small);
+    end.end(&standin);
+}
+
+#[test]
+#[ignore = "needs the stand-in libraries: cargo xtask test"]
+fn requests_of_every_kind_end_a_run() {
+    let standin = Standin::start();
+    let mut end = End::deep(12);
+    let memory = MappedMemory::new(64).unwrap();
+    let exposed = end
+        .fabric
+        .pd
+        .expose_for_windows(memory, Registration::new());
+    let exposed = exposed.unwrap();
+    let mut window = end.qp.send.alloc_window().unwrap();
+    let from = end.target.remote().part(0, 8).unwrap();
+    end.post_unsignaled(1);
+    let bound = end
+        .qp
+        .send
+        .bind(&mut window, &exposed, 0..8, Access::READ, 2);
+    bound.unwrap();
+    assert_eq!(drain(&mut end.cq), [sent(1), bare(2)]);
+    end.post_unsignaled(3);
+    let mut buf = end.buf(0);
+    buf.set_len(8);
+    let read = Fetch::read(from).unsignaled();
+    end.qp.send.fetch(read, buf, 4).unwrap();
+    let add = Fetch::fetch_add(from, 1);
+    end.qp.send.fetch(add.unsignaled(), end.buf(0), 5).unwrap();
+    let bufs = [0; 2].map(|value| end.buf(value));
+    end.qp.send.post(end.work().unsignaled(), bufs, 6).unwrap();
+    assert_eq!(drain(&mut end.cq), []);
+    end.qp.send.fetch(add.fenced(), end.buf(0), 7).unwrap();
+    let pieces = Seen::Pieces(6, Status::SUCCESS, 2);
+    let wanted = [sent(3), sent(4), sent(5), pieces, sent(7)];
+    assert_eq!(drain(&mut end.cq), wanted);
+    drop((window, exposed));
     end.end(&standin);
 }

@@ -376,3 +376,75 @@ fn a_pair_that_does_not_fit_takes_no_room() {
     drop((rest, again));
     drop(standin);
 }
+
+#[test]
+#[ignore = "needs the stand-in libraries: cargo xtask test"]
+fn the_completions_of_many_pairs_are_told_apart() {
+    const PAIRS: u64 = 40;
+    let standin = Standin::start();
+    let fabric = Fabric::new();
+    let mut cq = fabric.cq(600);
+    let (pool, target) = (fabric.pd.pool(256, SIZE).unwrap(), fabric.target(SIZE));
+    let work = Work::write(target.remote());
+    let srqs = [0; 2].map(|_| fabric.pd.create_srq(8, 1).unwrap());
+    let [mut one, mut other] = srqs;
+    let mut pairs: Vec<Option<QueuePair>> = (0..PAIRS)
+        .map(|number| {
+            let init = init(&cq, 4);
+            let init = match number % 8 {
+                3 => init.srq(&one),
+                5 => init.srq(&other),
+                _ => init,
+            };
+            let (qp, peer) = fabric.one_way(&init);
+            fabric.keep(peer);
+            Some(qp)
+        })
+        .collect();
+    standin.hold_requests(standin::provider::ALL, Side::Both, Hold::UntilReleased);
+    let buf = |user: u64| {
+        let mut buf = pool.take().unwrap();
+        buf.fill(u8::try_from(user % 251).unwrap());
+        buf
+    };
+    for lap in 0..3 {
+        let mut wanted = Vec::new();
+        for user in 0..4 * PAIRS {
+            let place = usize::try_from(user * 7 % PAIRS).unwrap();
+            let Some(qp) = &mut pairs[place] else {
+                continue;
+            };
+            let raw = at(qp.as_raw());
+            if user % 3 == 0 && qp.recv.depth() > 0 {
+                qp.recv.post(buf(user), user).unwrap();
+                let id = standin.posted(raw, Side::Recv)[0].0;
+                standin.complete(raw, Side::Recv, id, GOOD, 16);
+            } else {
+                qp.send.post(work, buf(user), user).unwrap();
+                standin.release_all(raw, Side::Send);
+            }
+            wanted.push(user);
+        }
+        for user in wanted {
+            let (found, buf) = next_buf(&mut cq);
+            let value = u8::try_from(user % 251).unwrap();
+            assert_eq!((found, &buf[..]), (user, &[value; SIZE][..]), "lap {lap}");
+        }
+        assert_eq!((next(&mut cq), pool.available()), (None, 256));
+        // Some go, and both shared queues receive on.
+        for place in [1, 8, 21].map(|place| place + lap) {
+            pairs[place] = None;
+        }
+        for (srq, place) in [(&mut one, 11), (&mut other, 13)] {
+            let raw = at(pairs[place].as_ref().unwrap().as_raw());
+            srq.post(buf(place as u64), place as u64).unwrap();
+            let id = standin.posted(raw, Side::Recv)[0].0;
+            standin.complete(raw, Side::Recv, id, GOOD, 1);
+            assert_eq!(next(&mut cq), Some(received(place as u64)));
+        }
+    }
+    drop((pairs, one, other));
+    assert_eq!((next(&mut cq), pool.available()), (None, 256));
+    drop((cq, pool, target, fabric));
+    standin.nothing_left();
+}

@@ -441,6 +441,34 @@ fn a_scope_wants_one_pair_and_its_completion_queue() {
     drop(standin);
 }
 
+#[test]
+#[ignore = "needs the stand-in libraries: cargo xtask test"]
+fn a_pair_with_a_shared_receive_queue_only_sends_what_is_lent() {
+    let standin = Standin::start();
+    let fabric = Fabric::new();
+    let mut cq = fabric.cq(8);
+    let mut srq = fabric.pd.create_srq(2, 1).unwrap();
+    let pool = fabric.pd.pool(2, SIZE).unwrap();
+    srq.post(pool.take().unwrap(), 1).unwrap();
+    let (mut qp, _peer) = fabric.one_way(&init(&cq, 2).srq(&srq));
+    let (target, raw) = (fabric.target(SIZE), at(qp.as_raw()));
+    let (mut memory, data) = ([0; 4], [1; 4]);
+    let ended = qp.scope(&mut cq, PATIENCE, |scope| {
+        let lent = fabric.pd.lend_mut(&mut memory).unwrap();
+        let refused = scope.receive(lent, 2).unwrap_err();
+        assert_eq!(refused.error().kind(), ErrorKind::State);
+        assert!(refused.into_buf().is_some());
+        let lent = fabric.pd.lend(&data).unwrap();
+        scope.post(Work::write(target.remote()), lent, 3).unwrap();
+        let posted = standin.posted(raw, Side::Recv)[0].0;
+        standin.complete(raw, Side::Recv, posted, ibv_wc_status::IBV_WC_SUCCESS, 7);
+    });
+    ended.unwrap();
+    assert_eq!(drain(&mut cq), [bare(3), received(1)]);
+    drop((qp, _peer, srq, cq, pool, target, fabric));
+    standin.nothing_left();
+}
+
 const ABORTS: &str = "a_scope_that_cannot_end_aborts";
 
 #[test]

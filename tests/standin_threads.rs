@@ -9,6 +9,7 @@ use std::thread;
 use rdmacm::{Completion, ErrorKind, Pool, QueuePair, QueuePairInit, Work};
 use standin::Standin;
 use standin::link::{Fabric, SIZE, init};
+use standin::provider::ALL;
 
 const MESSAGES: u64 = 100_000;
 
@@ -98,6 +99,8 @@ fn pairs_come_and_go_while_another_thread_polls() {
     let mut cq = fabric.cq(40);
     let (pool, target) = (fabric.pd.pool(32, SIZE).unwrap(), fabric.target(SIZE));
     let work = Work::write(target.remote());
+    // Who has a buffer too early sees it change.
+    standin.scribble(ALL, true);
     let (mut first, peer) = fabric.one_way(&init(&cq, 6));
     fabric.keep(peer);
     let over = AtomicBool::new(false);
