@@ -8,18 +8,16 @@ mod common;
 use std::collections::hash_map::{Entry, HashMap};
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::thread;
-use std::time::Duration;
 
 use clap::Parser;
+use common::link;
 use rdmacm::{
-    CmId, Completion, CompletionQueue, Context, DatagramPair, DatagramWork, Error, EventChannel,
-    EventKind, Grh, Pool, QueuePairInit, UDP_QKEY,
+    CmId, Completion, CompletionQueue, DatagramPair, DatagramWork, Error, EventChannel, EventKind,
+    Grh, Pool, QueuePairInit, UDP_QKEY,
 };
 
-/// Requests in each queue.
+/// Requests in each queue, as many as it has by default.
 const DEPTH: u32 = 16;
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Sends datagrams back; with texts, sends them and prints what comes back.
 #[derive(Parser)]
@@ -37,21 +35,17 @@ struct Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    common::report(if args.texts.is_empty() {
-        serve(args.addr, args.count)
-    } else {
-        ask(args.addr, &args.texts)
+    common::report(match &args.texts[..] {
+        [] => serve(args.addr, args.count),
+        texts => ask(args.addr, texts),
     })
 }
 
 /// A queue pair with its completion queue, and receives posted.
-fn open(id: &CmId, context: &Context) -> Result<(DatagramPair, CompletionQueue, Pool), Error> {
-    let pd = context.alloc_pd()?;
-    let cq = context.create_cq_with_channel(2 * DEPTH)?;
-    let init = QueuePairInit::new(&cq.handle())
-        .max_send_wr(DEPTH)
-        .max_recv_wr(DEPTH);
-    let mut pair = id.create_datagram_qp(&pd, &init)?;
+fn open(id: &CmId) -> Result<(DatagramPair, CompletionQueue, Pool), Error> {
+    let pd = id.context()?.alloc_pd()?;
+    let cq = pd.context().create_cq_with_channel(2 * DEPTH)?;
+    let mut pair = id.create_datagram_qp(&pd, &QueuePairInit::new(&cq.handle()))?;
     // A message that is longer than its receive would end the pair: this is room for any, behind its header.
     let size = Grh::LEN + pair.send.max_message_len() as usize;
     let pool = pd.pool(2 * DEPTH as usize, size)?;
@@ -66,10 +60,10 @@ fn serve(addr: SocketAddr, count: Option<u64>) -> Result<(), Error> {
     let listener = CmId::new_datagram(&channel)?;
     listener.bind_addr(addr)?;
     listener.listen(0)?;
-    let (mut pair, mut cq, _pool) = open(&listener, &listener.context()?)?;
+    let (mut pair, mut cq, _pool) = open(&listener)?;
     println!("listening on {}", listener.local_addr().unwrap_or(addr));
     let qp_num = pair.qp_num();
-    thread::scope(|scope| {
+    std::thread::scope(|scope| {
         // Who asks is told the number of the queue pair; a wake without an event ends it.
         scope.spawn(|| {
             while let Ok(Some(event)) = channel.wait(None) {
@@ -84,7 +78,7 @@ fn serve(addr: SocketAddr, count: Option<u64>) -> Result<(), Error> {
         channel.wake();
         result
     })?;
-    pair.close(&mut cq, PATIENCE)
+    pair.close(&mut cq, link::PATIENCE)
 }
 
 /// Sends messages back, in the buffers that they came in.
@@ -93,8 +87,7 @@ fn echo(
     cq: &mut CompletionQueue,
     count: Option<u64>,
 ) -> Result<(), Error> {
-    let mut known = HashMap::new();
-    let mut answered = 0;
+    let (mut known, mut answered) = (HashMap::new(), 0);
     while count != Some(answered) {
         cq.wait(None)?;
         while let Some(completion) = cq.poll()? {
@@ -127,13 +120,10 @@ fn echo(
 fn ask(addr: SocketAddr, texts: &[String]) -> Result<(), Error> {
     let channel = EventChannel::new()?;
     let id = CmId::new_datagram(&channel)?;
-    id.resolve_addr(None, addr, PATIENCE)?;
-    answer(&channel)?;
-    id.resolve_route(PATIENCE)?;
-    answer(&channel)?;
-    let (mut pair, mut cq, pool) = open(&id, &id.context()?)?;
+    link::find(&id, &channel, addr)?;
+    let (mut pair, mut cq, pool) = open(&id)?;
     id.look_up(b"")?;
-    let EventKind::LookedUp(there) = answer(&channel)? else {
+    let EventKind::LookedUp(there) = link::answer(&channel)? else {
         return Ok(());
     };
     let ah = pair.protection_domain().create_ah(&there.address())?;
@@ -144,7 +134,7 @@ fn ask(addr: SocketAddr, texts: &[String]) -> Result<(), Error> {
         pair.send.send(server, buf, 0)?;
     }
     let mut left = texts.len();
-    while left > 0 && cq.wait(Some(PATIENCE))? {
+    while left > 0 && cq.wait(Some(link::PATIENCE))? {
         while let Some(completion) = cq.poll()? {
             if let Completion::Datagram(message) = completion {
                 message.check()?;
@@ -156,14 +146,5 @@ fn ask(addr: SocketAddr, texts: &[String]) -> Result<(), Error> {
     if left > 0 {
         println!("{left} without an answer: datagrams may be lost");
     }
-    pair.close(&mut cq, PATIENCE)
-}
-
-/// The next event, or the error that it stands for.
-fn answer(channel: &EventChannel) -> Result<EventKind, Error> {
-    loop {
-        if let Some(event) = channel.wait(None)? {
-            return event.failure().map_or(Ok(event.kind), Err);
-        }
-    }
+    pair.close(&mut cq, link::PATIENCE)
 }

@@ -86,15 +86,21 @@ pub(crate) fn listen(addr: SocketAddr) -> Result<(CmId, EventChannel), Error> {
 pub(crate) fn resolve(addr: SocketAddr) -> Result<(CmId, EventChannel), Error> {
     let channel = EventChannel::new()?;
     let id = CmId::new(&channel)?;
-    id.resolve_addr(None, addr, PATIENCE)?;
-    answer(&channel)?;
-    id.resolve_route(PATIENCE)?;
-    answer(&channel)?;
+    find(&id, &channel, addr)?;
     Ok((id, channel))
 }
 
+/// Finds the way from an id to `addr`.
+pub(crate) fn find(id: &CmId, channel: &EventChannel, addr: SocketAddr) -> Result<(), Error> {
+    id.resolve_addr(None, addr, PATIENCE)?;
+    answer(channel)?;
+    id.resolve_route(PATIENCE)?;
+    answer(channel)?;
+    Ok(())
+}
+
 /// The next event, or the error that it stands for.
-fn answer(channel: &EventChannel) -> Result<EventKind, Error> {
+pub(crate) fn answer(channel: &EventChannel) -> Result<EventKind, Error> {
     loop {
         if let Some(event) = channel.wait(None)? {
             return event.failure().map_or(Ok(event.kind), Err);
