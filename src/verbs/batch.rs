@@ -1,6 +1,7 @@
 #![expect(unsafe_code, reason = "posts lists of work requests")]
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::ptr;
 
 use rdma_sys::{ibv_send_wr, ibv_sge};
@@ -9,7 +10,7 @@ use super::buf::Buf;
 use super::op::Op;
 use super::refused::Refused;
 use super::send_queue::{OP, SendQueue, post_error};
-use super::slot::Held;
+use super::slot::{Held, Kind};
 use super::stage::{Inline, Single, Stage};
 use super::work::{ATOMIC, Fetch, Work};
 use crate::error::Error;
@@ -20,21 +21,12 @@ use crate::error::Error;
 pub struct WrList {
     /// Linked in their order.
     entries: Box<[Entry]>,
-    added: Box<[Added]>,
 }
 
 #[repr(C)]
 struct Entry {
     wr: ibv_send_wr,
     sge: ibv_sge,
-}
-
-/// What is known of a request that was added.
-#[derive(Clone, Copy)]
-struct Added {
-    id: u64,
-    signaled: bool,
-    has_buf: bool,
 }
 
 // SAFETY: the pointers lead from one entry to the next and to its own element.
@@ -49,9 +41,18 @@ unsafe impl Sync for WrList {}
 #[must_use = "nothing is posted before `submit`"]
 pub struct Batch<'q> {
     queue: &'q mut SendQueue,
-    list: &'q mut WrList,
-    len: usize,
+    /// The entry for the next request: inside the list, which is borrowed, or behind its last one.
+    next: *mut Entry,
+    /// The first entry, and the end of the list.
+    start: *mut Entry,
+    end: *mut Entry,
+    _list: PhantomData<&'q mut WrList>,
 }
+
+// SAFETY: two mutable borrows, one of them as a pointer.
+unsafe impl Send for Batch<'_> {}
+// SAFETY: through `&Batch` only numbers are read.
+unsafe impl Sync for Batch<'_> {}
 
 /// A batch of which not everything was posted.
 pub struct Partly {
@@ -88,15 +89,7 @@ impl WrList {
                 wr.next = unsafe { entry.add(1) }.cast();
             }
         }
-        let none = Added {
-            id: 0,
-            signaled: true,
-            has_buf: false,
-        };
-        Self {
-            added: vec![none; entries.len()].into(),
-            entries,
-        }
+        Self { entries }
     }
 
     /// How many requests there is room for.
@@ -125,10 +118,13 @@ impl SendQueue {
     /// ```
     #[inline]
     pub fn batch<'q>(&'q mut self, list: &'q mut WrList) -> Batch<'q> {
+        let entries = list.entries.as_mut_ptr_range();
         Batch {
             queue: self,
-            list,
-            len: 0,
+            next: entries.start,
+            start: entries.start,
+            end: entries.end,
+            _list: PhantomData,
         }
     }
 }
@@ -194,10 +190,9 @@ impl<'q> Batch<'q> {
         signaled: bool,
         fill: impl FnOnce(&mut ibv_send_wr, bool),
     ) -> Result<(), Refused<P::Back>> {
-        let len = self.list.entries.len();
-        let Some(entry) = self.list.entries.get_mut(self.len) else {
-            return Err(Refused::with(list_full(len), payload.back()));
-        };
+        if self.next == self.end {
+            return Err(Refused::with(list_full(self.len()), payload.back()));
+        }
         let ready = match self.queue.producer.ready() {
             Some(ready) => ready,
             None => match self.queue.make_ready() {
@@ -206,40 +201,37 @@ impl<'q> Batch<'q> {
             },
         };
         let producer = &mut self.queue.producer;
+        // SAFETY: there is room, so it is inside the list, which is borrowed; nobody else refers to it.
+        let entry = unsafe { &mut *self.next };
         let mut held = Held::of::<P>(op, user);
         let must_signal = !signaled && producer.must_signal();
         fill(&mut entry.wr, must_signal);
         // SAFETY: there is room for one element; one buffer needs no further cells.
         unsafe { payload.stage(false, &mut held, || &[], &raw mut entry.sge) };
         let signaled = signaled || must_signal;
-        let id = ready.id;
-        if signaled {
+        let id = if signaled {
             // SAFETY: the slot is free.
             unsafe { producer.put(ready, held) }
         } else {
             // SAFETY: as above.
             unsafe { producer.put_unsignaled(ready, held) }
-        }
-        entry.wr.wr_id = id;
-        self.list.added[self.len] = Added {
-            id,
-            signaled,
-            has_buf: P::FLAGS == 0,
         };
-        self.len += 1;
+        entry.wr.wr_id = id;
+        // SAFETY: at most the end of the list.
+        self.next = unsafe { self.next.add(1) };
         Ok(())
     }
 
     /// How many requests were added.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.len
+        (self.next.addr() - self.start.addr()) / size_of::<Entry>()
     }
 
     /// Whether none was added.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.next == self.start
     }
 
     /// Posts what was added, with one doorbell.
@@ -251,12 +243,12 @@ impl<'q> Batch<'q> {
     /// What the device reports. The requests that it did not take are in [`Partly`].
     #[inline]
     pub fn submit(mut self) -> Result<(), Partly> {
-        let Some(last) = self.len.checked_sub(1) else {
+        if self.is_empty() {
             return Ok(());
-        };
-        let start = self.list.entries.as_mut_ptr();
-        // SAFETY: inside the list. The request is the first field of an entry.
-        let last: *mut ibv_send_wr = unsafe { start.add(last) }.cast();
+        }
+        let (start, len) = (self.start, self.len());
+        // SAFETY: entries from `start` to `next` were filled. The request is the first field of an entry.
+        let last: *mut ibv_send_wr = unsafe { self.next.sub(1) }.cast();
         // SAFETY: as above.
         let next = unsafe { (*last).next };
         // SAFETY: as above.
@@ -272,63 +264,81 @@ impl<'q> Batch<'q> {
         let returned = unsafe { rdma_sys::ibv_post_send(raw, start.cast(), &raw mut bad) };
         // SAFETY: inside the list.
         unsafe { (*last).next = next };
+        self.next = start;
         if returned == 0 {
-            self.len = 0;
             return Ok(());
         }
-        Err(self.partly(returned, bad))
-    }
-
-    /// The requests from the one that the provider names come back; without a name, all count as posted.
-    #[cold]
-    #[inline(never)]
-    fn partly(&mut self, returned: i32, bad: *mut ibv_send_wr) -> Partly {
-        let named = self.list.entries[..self.len]
-            .iter()
-            .position(|entry| ptr::eq(bad, &raw const entry.wr));
-        let posted = named.unwrap_or(self.len);
-        let mut bufs = Vec::new();
-        while self.len > posted {
-            // SAFETY: the provider has not taken the requests from the named one on, and this is the last of them.
-            bufs.extend(unsafe { self.take_back() });
-        }
-        self.len = 0;
-        bufs.reverse();
-        Partly {
-            error: post_error(OP, returned),
-            posted,
-            bufs,
-        }
-    }
-
-    /// Takes back the last request.
-    ///
-    /// # Safety
-    ///
-    /// It was added, and the device does not have it.
-    unsafe fn take_back(&mut self) -> Option<Buf> {
-        self.len -= 1;
-        let Added {
-            id,
-            signaled,
-            has_buf,
-        } = self.list.added[self.len];
-        if !has_buf {
-            // SAFETY: added with bytes to copy, which nobody has; later ones were taken back before.
-            unsafe { self.queue.unput::<Inline<'_>>(id, signaled) };
-            return None;
-        }
-        // SAFETY: added with a buffer; the caller says that the device does not have it, and later ones were taken back before.
-        Some(unsafe { self.queue.unput::<Buf>(id, signaled) })
+        // SAFETY: the entries that were filled; nothing of them was taken back.
+        Err(unsafe { partly(self.queue, start, len, returned, bad) })
     }
 }
 
 impl Drop for Batch<'_> {
     #[inline]
     fn drop(&mut self) {
-        while self.len > 0 {
-            // SAFETY: never submitted: `submit` leaves none.
-            drop(unsafe { self.take_back() });
+        if self.next != self.start {
+            // SAFETY: never submitted: `submit` leaves none. As many entries before `next` were filled.
+            unsafe { take_back(self.queue, self.next, self.len(), &mut Vec::new()) };
+        }
+    }
+}
+
+/// The requests from the one that the provider names come back; without a name, all count as posted.
+///
+/// # Safety
+///
+/// `start` is the first of `len` filled entries of requests that were put last into `queue`; the provider has not taken those
+/// from `bad` on, if that is one of them.
+#[cold]
+#[inline(never)]
+unsafe fn partly(
+    queue: &mut SendQueue,
+    start: *mut Entry,
+    len: usize,
+    returned: i32,
+    bad: *mut ibv_send_wr,
+) -> Partly {
+    let named = (0..len).find(|&place| ptr::eq(bad.cast(), start.wrapping_add(place)));
+    let posted = named.unwrap_or(len);
+    let mut bufs = Vec::new();
+    // SAFETY: the end of the filled entries.
+    let end = unsafe { start.add(len) };
+    // SAFETY: the provider has not taken the requests from the named one on, and they are the last ones.
+    unsafe { take_back(queue, end, len - posted, &mut bufs) };
+    bufs.reverse();
+    Partly {
+        error: post_error(OP, returned),
+        posted,
+        bufs,
+    }
+}
+
+/// Takes the last `count` requests back, the last one first.
+///
+/// # Safety
+///
+/// They were put last into `queue`, from the entries that end at `end`, and the device does not have them.
+#[cold]
+#[inline(never)]
+unsafe fn take_back(queue: &mut SendQueue, end: *mut Entry, count: usize, bufs: &mut Vec<Buf>) {
+    for place in 1..=count {
+        // SAFETY: the caller's entries.
+        let entry = unsafe { end.sub(place) };
+        // SAFETY: as above.
+        let ibv_send_wr {
+            wr_id: id,
+            send_flags,
+            ..
+        } = unsafe { (*entry).wr };
+        let signaled = send_flags & rdma_sys::IBV_SEND_SIGNALED != 0;
+        // SAFETY: no completion of the request comes, so this call acts in the consumer's place.
+        let held = unsafe { queue.producer.slot_of(id).held() };
+        if held.kind() == Kind::Bare {
+            // SAFETY: put with bytes to copy; later ones were taken back before.
+            unsafe { queue.unput::<Inline<'_>>(id, signaled) };
+        } else {
+            // SAFETY: put with a buffer; later ones were taken back before.
+            bufs.push(unsafe { queue.unput::<Buf>(id, signaled) });
         }
     }
 }
@@ -399,7 +409,7 @@ impl fmt::Debug for WrList {
 impl fmt::Debug for Batch<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batch")
-            .field("len", &self.len)
+            .field("len", &self.len())
             .finish_non_exhaustive()
     }
 }

@@ -2,15 +2,14 @@
 
 use std::fmt;
 use std::mem;
-use std::ptr::NonNull;
 
 use rdma_sys::{ibv_wc, ibv_wc_opcode};
 
 use super::buf::Buf;
 use super::datagram::Datagram;
 use super::op::Op;
-use super::pieces::{Pieces, Spread};
-use super::slot::{Kind, Slot};
+use super::pieces::Pieces;
+use super::slot::{MARKS, Slot};
 use crate::error::{Cause, Error, Result};
 use crate::status::Status;
 
@@ -82,8 +81,12 @@ impl Done<'_> {
 
     #[inline]
     pub(super) fn op(&self) -> Op {
-        // SAFETY: as for `user`.
-        unsafe { self.slot.held() }.op
+        match self.wc.wr_id & MARKS {
+            // Of a receive with one buffer nothing else was written.
+            0 => Op::Receive,
+            // SAFETY: as for `user`.
+            _ => unsafe { self.slot.held() }.op(),
+        }
     }
 
     /// Takes the one buffer out and gives the slot back.
@@ -106,11 +109,10 @@ impl Done<'_> {
     #[inline]
     pub(super) fn received(&self, capacity: u32) -> u32 {
         // The byte_len of a write with immediate counts what was written elsewhere; that of a failed completion is undefined.
-        if self.is_success() && self.wc.opcode != ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM {
-            self.wc.byte_len.min(capacity)
-        } else {
-            0
+        if !self.is_success() || self.wc.opcode == ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM {
+            return nothing();
         }
+        self.wc.byte_len.min(capacity)
     }
 
     #[inline]
@@ -160,50 +162,10 @@ impl Done<'_> {
     }
 }
 
-/// A completion before its kind is looked at.
-#[derive(Clone, Copy)]
-pub(super) struct Found<'c> {
-    pub(super) kind: Kind,
-    pub(super) done: Done<'c>,
-    /// Where a request with several buffers is spread out.
-    pub(super) spread: Option<NonNull<Spread>>,
-}
-
-impl<'c> Found<'c> {
-    /// # Safety
-    ///
-    /// The kind is the slot's, whose request has ended and which nobody else takes; or `Foreign`. `spread` is the completion
-    /// queue's, filled for several buffers.
-    #[inline]
-    pub(super) unsafe fn into_completion(self) -> Completion<'c> {
-        let done = self.done;
-        match (self.kind, self.spread) {
-            // SAFETY: the kind says what is in the slot.
-            (Kind::Sent, _) => Completion::Sent(unsafe { Sent::new(done) }),
-            (Kind::Received | Kind::Shared, _) => {
-                // SAFETY: as above.
-                Completion::Received(unsafe { Received::new(done) })
-            }
-            // SAFETY: as above.
-            (Kind::Bare, _) => Completion::Bare(unsafe { Bare::new(done) }),
-            (Kind::Pieces, Some(mut spread)) => {
-                // SAFETY: beside the completion queue, which what is made here borrows.
-                let spread = unsafe { spread.as_mut() };
-                // SAFETY: just filled for this slot.
-                Completion::Pieces(unsafe { Pieces::new(spread) })
-            }
-            (Kind::Datagram, Some(mut spread)) => {
-                // SAFETY: as above.
-                let spread = unsafe { spread.as_mut() };
-                // SAFETY: as above.
-                Completion::Datagram(unsafe { Datagram::new(spread) })
-            }
-            // A scope takes its own, before anybody else can poll.
-            (Kind::Pieces | Kind::Datagram | Kind::Lent | Kind::LentMut | Kind::Foreign, _) => {
-                Completion::Foreign(Foreign::new(done.wc))
-            }
-        }
-    }
+/// No bytes: the other way is the usual one.
+#[cold]
+fn nothing() -> u32 {
+    0
 }
 
 /// What the kinds of finished requests have in common.

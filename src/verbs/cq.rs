@@ -32,8 +32,11 @@ pub(super) const BATCH: i32 = 16;
 #[doc(alias = "ibv_ack_cq_events")]
 pub struct CompletionQueue {
     /// Where the provider puts entries: `room` of them, at least [`BATCH`], from a box.
-    entries: NonNull<ibv_wc>,
+    pub(super) entries: NonNull<ibv_wc>,
     pub(super) unread: Unread,
+    /// Where a run of unsignalled requests is spread out to be taken, and one for the next.
+    pub(super) spread_out: Vec<ibv_wc>,
+    pub(super) idle: Vec<ibv_wc>,
     pub(super) raw: *mut ibv_cq,
     /// The rings attached.
     pub(super) table: Table,
@@ -181,10 +184,9 @@ impl CompletionQueue {
         let entries = allocate(BATCH as usize);
         Ok(Self {
             entries,
-            unread: Unread {
-                next: entries.as_ptr(),
-                left: 0,
-            },
+            unread: Unread::none(entries),
+            spread_out: Vec::new(),
+            idle: Vec::new(),
             raw: raw.as_ptr(),
             table: Table::new(),
             room: BATCH as usize,
@@ -261,7 +263,7 @@ impl CompletionQueue {
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn arm(&mut self) -> Result<bool> {
         const OP: &str = "ibv_req_notify_cq";
-        if self.unread.left > 0 {
+        if !self.unread.is_empty() {
             return Ok(true);
         }
         let Some(events) = &self.shared.inner.events else {
@@ -288,16 +290,7 @@ impl CompletionQueue {
 
     /// Whether a completion can be polled now.
     fn has_more(&mut self) -> Result<bool> {
-        if self.unread.left == 0 {
-            self.refill()?;
-        }
-        Ok(self.unread.left > 0)
-    }
-
-    /// The start of the entries.
-    #[inline]
-    pub(super) fn entries(&self) -> *mut ibv_wc {
-        self.entries.as_ptr()
+        self.has_entry()
     }
 
     /// Makes room for `wanted` entries, none of which is in use.
@@ -305,7 +298,7 @@ impl CompletionQueue {
         let entries = allocate(wanted);
         free(std::mem::replace(&mut self.entries, entries), self.room);
         self.room = wanted;
-        self.unread.left = 0;
+        self.unread = Unread::none(entries);
     }
 }
 

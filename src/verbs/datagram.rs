@@ -176,8 +176,17 @@ impl<'c> Datagram<'c> {
 }
 
 impl Drop for Datagram<'_> {
+    #[inline]
     fn drop(&mut self) {
-        // SAFETY: one buffer, as `new` was told, and not taken, since `into_buf` forgets this value.
-        drop(unsafe { self.done().take() });
+        end(self.spread);
     }
+}
+
+/// Gives the buffer back. By reference to what is elsewhere, so that a completion can stay in registers.
+#[inline(never)]
+fn end(spread: &Spread) {
+    // SAFETY: the completion queue is borrowed.
+    let done = unsafe { spread.done() };
+    // SAFETY: one buffer, as `new` was told, and not taken, since `into_buf` forgets the value that ends here.
+    drop(unsafe { done.take() });
 }

@@ -160,7 +160,7 @@ unsafe impl Stage for Arriving {
         further: impl FnOnce() -> Further<'r>,
         sges: *mut ibv_sge,
     ) {
-        debug_assert!(matches!(held.op, Op::Receive));
+        debug_assert!(matches!(held.op(), Op::Receive));
         // SAFETY: the caller's own obligations.
         unsafe { self.0.stage(whole, held, further, sges) };
     }

@@ -13,6 +13,7 @@ use super::qp_inner::QpInner;
 use super::refused::Refused;
 use super::ring::Ready;
 use super::send_queue::SendQueue;
+use super::send_queue::Shape;
 use super::slot::Held;
 use super::stage::{Inline, Payload, Stage};
 use super::work::Work;
@@ -262,19 +263,27 @@ unsafe fn go<S: Stage>(
     user: u64,
 ) -> Result<(), Refused<S::Back>> {
     let held = Held::of::<S>(Op::Send, user);
-    // SAFETY: the caller's own obligation.
+    let must_signal = queue.producer.must_signal();
+    let work = if must_signal { work.signaled() } else { work };
+    // SAFETY: the caller's own obligation; the shape is any request's.
     unsafe {
-        queue.go(ready, payload, held, work.is_signaled(), |wr, signal| {
-            let work = if signal { work.signaled() } else { work };
-            work.fill(wr, S::FLAGS);
-            wr.wr = Union {
-                ud: Ud {
-                    ah: target.ah,
-                    remote_qpn: target.qp_num,
-                    remote_qkey: target.qkey,
-                },
-            };
-        })
+        queue.go(
+            ready,
+            payload,
+            held,
+            work.is_signaled(),
+            Shape::Other,
+            |wr| {
+                work.fill(wr, S::FLAGS);
+                wr.wr = Union {
+                    ud: Ud {
+                        ah: target.ah,
+                        remote_qpn: target.qp_num,
+                        remote_qkey: target.qkey,
+                    },
+                };
+            },
+        )
     }
 }
 

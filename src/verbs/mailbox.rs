@@ -95,7 +95,7 @@ impl Mailbox {
             }
         };
         state.room = room;
-        let ring = Ring::new(depth, pieces, index, None);
+        let ring = Ring::new(depth, pieces, index);
         state.mail.push(Mail::Attach(index, Arc::clone(&ring)));
         self.dirty.store(true, Ordering::Release);
         Ok((index, ring))
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn the_index_of_a_shared_queue_is_not_the_completion_queues_to_give() {
         let mailbox = Mailbox::new(10, None);
-        let ring = Ring::new(6, 1, 7, None);
+        let ring = Ring::new(6, 1, 7);
         mailbox.attach_shared(7, &ring).unwrap();
         assert_eq!(
             mailbox.attach_shared(9, &ring).unwrap_err().kind(),

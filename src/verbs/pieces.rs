@@ -165,7 +165,7 @@ impl Iterator for Pieces<'_> {
         self.spread.next += 1;
         // SAFETY: the piece came from `into_piece`; the request has completed; each is taken once, since `next` goes on.
         let mut buf = unsafe { Buf::from_piece(piece) };
-        if held.op == Op::Receive {
+        if held.op() == Op::Receive {
             let capacity = buf.whole().length;
             let length = self.spread.bytes.min(capacity);
             self.spread.bytes -= length;

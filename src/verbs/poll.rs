@@ -4,54 +4,62 @@ use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering;
 
-use rdma_sys::{ibv_wc, ibv_wc_status};
+use rdma_sys::{ibv_wc, ibv_wc_opcode, ibv_wc_status};
 
-use super::completion::{Completion, Done, Found, Received, Sent};
+use super::completion::{Bare, Completion, Done, Foreign, Received, Sent};
 use super::cq::{BATCH, CompletionQueue};
+use super::datagram::Datagram;
 use super::mailbox::Mail;
-use super::pieces::Spread;
-use super::ring::Ring;
-use super::slot::{Kind, RECEIVED, SENT, Slot};
+use super::op::Op;
+use super::pieces::{Pieces, Spread};
+use super::ring::{Ring, id_after, id_before};
+use super::slot::{BARE, Kind, MARK_OTHER, MARK_SENT, MARKS, Slot};
 use crate::error::{Error, Result};
 
-/// What an unsignalled request that comes back with a later one ended with.
-static ENDED_WELL: Plain = Plain(ibv_wc {
-    wr_id: 0,
-    status: ibv_wc_status::IBV_WC_SUCCESS,
-    opcode: rdma_sys::ibv_wc_opcode::IBV_WC_SEND,
-    vendor_err: 0,
-    byte_len: 0,
-    __bindgen_anon_1: rdma_sys::ibv_wc__bindgen_ty_1 { imm_data: 0 },
-    qp_num: 0,
-    src_qp: 0,
-    wc_flags: 0,
-    pkey_index: 0,
-    slid: 0,
-    sl: 0,
-    dlid_path_bits: 0,
-});
+/// The operation in the entry of a send before which the run was handed out: no device's.
+const TOLD: ibv_wc_opcode = ibv_wc_opcode(u32::MAX);
 
-/// The slot of what is none of ours.
-static NONE: Slot = Slot::new(0);
-
-struct Plain(ibv_wc);
-// SAFETY: plain numbers.
-unsafe impl Sync for Plain {}
-
-/// What the provider has filled and was not handed out.
+/// What the provider has filled and was not taken: the entries from `next` to `end`.
 pub(super) struct Unread {
     pub(super) next: *mut ibv_wc,
-    /// How many, from `next` on.
-    pub(super) left: u32,
+    pub(super) end: *mut ibv_wc,
 }
 
 impl Unread {
+    /// None, in front of `entries`.
+    pub(super) fn none(entries: NonNull<ibv_wc>) -> Self {
+        Self {
+            next: entries.as_ptr(),
+            end: entries.as_ptr(),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.next == self.end
+    }
+
     /// Takes the entry at the front, which is there.
     #[inline(always)]
-    pub(super) fn advance(&mut self) {
-        self.left -= 1;
+    fn take(&mut self) -> NonNull<ibv_wc> {
+        // SAFETY: an entry is not at null.
+        let entry = unsafe { NonNull::new_unchecked(self.next) };
         // SAFETY: there is an entry, so this is at most the end of them.
         self.next = unsafe { self.next.add(1) };
+        entry
+    }
+
+    /// Puts the entry that was taken last back to the front.
+    fn put_back(&mut self, entry: NonNull<ibv_wc>) {
+        if self.is_empty() {
+            // SAFETY: behind an entry is at most the end of them.
+            self.end = unsafe { entry.as_ptr().add(1) };
+        }
+        self.next = entry.as_ptr();
+    }
+
+    fn left(&self) -> usize {
+        (self.end.addr() - self.next.addr()) / size_of::<ibv_wc>()
     }
 }
 
@@ -67,84 +75,96 @@ impl CompletionQueue {
     #[doc(alias = "ibv_poll_cq")]
     #[inline(always)]
     pub fn poll(&mut self) -> Result<Option<Completion<'_>>> {
-        let Some(wc) = self.front()? else {
+        let Some(entry) = self.take()? else {
             return Ok(None);
         };
-        if let Some(slot) = self.table.find(wc.wr_id).map(NonNull::from) {
+        // SAFETY: filled by the provider, over memory that was zeroed before; it is read only until the next poll, which needs
+        // this value: what is made of it borrows the queue.
+        let wc = unsafe { entry.as_ref() };
+        let id = wc.wr_id;
+        if let Some(slot) = self.table.find(id).map(NonNull::from) {
             // SAFETY: the table keeps the ring while this value is borrowed, which what is made here borrows.
             let slot = unsafe { slot.as_ref() };
-            // SAFETY: this value is the one consumer of its rings, but for a shared one's, whose kind is not one of the two;
-            // it has seen the id.
-            let kind_and_run = unsafe { slot.held() }.kind_and_run;
             let done = Done { slot, wc };
-            if kind_and_run == SENT {
-                self.unread.advance();
-                // SAFETY: the kind says that there is one buffer. The entry is taken, so it is nobody else's.
-                return Ok(Some(Completion::Sent(unsafe { Sent::new(done) })));
-            }
-            if kind_and_run == RECEIVED {
-                self.unread.advance();
+            if id & MARK_SENT != 0 {
+                // One that has failed tells of those before it, too. Whoever looks at the status looks at it once.
+                if done.is_success() {
+                    // SAFETY: the mark says that there is one buffer. The entry is taken, so it is nobody else's.
+                    return Ok(Some(Completion::Sent(unsafe { Sent::new(done) })));
+                }
+            } else if id & MARKS == 0 {
                 // SAFETY: as above.
                 return Ok(Some(Completion::Received(unsafe { Received::new(done) })));
+            } else if wc.status == ibv_wc_status::IBV_WC_SUCCESS {
+                // SAFETY: this value is the one consumer of its rings, but for a shared one's, whose kind is not this one; it
+                // has seen the id, and its mark says that the kind was written.
+                if unsafe { slot.held() }.kind_and_run == BARE {
+                    // SAFETY: the kind says that there is none.
+                    return Ok(Some(Completion::Bare(unsafe { Bare::new(done) })));
+                }
             }
         }
-        let mut found = MaybeUninit::uninit();
-        self.special(&mut found);
+        let mut completion = MaybeUninit::uninit();
+        self.special(entry, &mut completion);
         // SAFETY: `special` has written it.
-        let found = unsafe { found.assume_init() };
-        // SAFETY: it has taken the entry, or the request before it, and looked at the kind.
-        Ok(Some(unsafe { found.into_completion() }))
+        Ok(Some(unsafe { completion.assume_init() }))
     }
 
-    /// The entry to look at next, which is polled for if none is left.
-    ///
-    /// The reference is not bound to `self`, so that the table can be used beside it.
+    /// Takes the next entry, which is polled for if none is left; none when the queue is empty.
     #[inline(always)]
-    pub(super) fn front<'c>(&mut self) -> Result<Option<&'c ibv_wc>> {
-        if self.unread.left == 0 {
-            self.refill()?;
-            if self.unread.left == 0 {
-                return Ok(None);
-            }
+    pub(super) fn take(&mut self) -> Result<Option<NonNull<ibv_wc>>> {
+        if !self.unread.is_empty() {
+            return Ok(Some(self.unread.take()));
         }
-        // SAFETY: `left` entries from `next` on were filled by the provider, over memory that was zeroed before, and are not
-        // taken; read only until the next poll, which needs this value: what is made of it borrows the queue.
-        Ok(Some(unsafe { &*self.unread.next }))
-    }
-
-    /// Polls the provider. Nothing is left unread before.
-    #[inline(always)]
-    pub(super) fn refill(&mut self) -> Result<()> {
         // SAFETY: `ibv_poll_cq` wants a queue, which the handle keeps alive, and room for as many entries as it is told.
-        let returned = unsafe { rdma_sys::ibv_poll_cq(self.raw, BATCH, self.entries()) };
-        if returned <= 0 {
-            return self.refill_later(returned);
+        let returned = unsafe { rdma_sys::ibv_poll_cq(self.raw, BATCH, self.entries.as_ptr()) };
+        if returned == 1 {
+            // The usual case where latency counts: nothing to keep.
+            return Ok(Some(self.entries));
         }
-        self.unread.next = self.entries();
-        // CAST: above 0.
-        #[expect(clippy::cast_sign_loss, reason = "above 0")]
-        let filled = returned as u32;
-        self.unread.left = filled;
-        Ok(())
+        self.polled(returned)?;
+        if self.unread.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(self.unread.take()))
     }
 
-    /// The queue is empty, or broken.
+    /// Puts back the entry that was taken last.
+    pub(super) fn put_back(&mut self, entry: NonNull<ibv_wc>) {
+        self.unread.put_back(entry);
+    }
+
+    /// Whether there is an entry, which is polled for if none is left.
+    pub(super) fn has_entry(&mut self) -> Result<bool> {
+        if let Some(entry) = self.take()? {
+            self.put_back(entry);
+        }
+        Ok(!self.unread.is_empty())
+    }
+
+    /// Keeps what a poll has returned, and polls again as often as an empty queue asks for.
     #[inline(never)]
-    fn refill_later(&mut self, mut returned: i32) -> Result<()> {
+    fn polled(&mut self, mut returned: i32) -> Result<()> {
         loop {
-            match u32::try_from(returned) {
+            match usize::try_from(returned) {
                 Ok(0) if !self.queue_is_empty() => return Ok(()),
                 Ok(0) => {}
                 Ok(filled) => {
-                    self.unread.next = self.entries();
-                    self.unread.left = filled;
+                    self.hand_out(filled);
                     return Ok(());
                 }
                 Err(_) => return Err(Error::os("ibv_poll_cq", returned.saturating_abs())),
             }
-            // SAFETY: as in `refill`.
-            returned = unsafe { rdma_sys::ibv_poll_cq(self.raw, BATCH, self.entries()) };
+            // SAFETY: as in `take`.
+            returned = unsafe { rdma_sys::ibv_poll_cq(self.raw, BATCH, self.entries.as_ptr()) };
         }
+    }
+
+    /// The first `filled` entries are to be taken.
+    fn hand_out(&mut self, filled: usize) {
+        self.unread.next = self.entries.as_ptr();
+        // SAFETY: as many were filled.
+        self.unread.end = unsafe { self.entries.as_ptr().add(filled) };
     }
 
     /// The queue was just seen empty: what was retired before cannot be in it any more. True when the mail has brought more
@@ -171,52 +191,197 @@ impl CompletionQueue {
         }
     }
 
-    /// Takes the entry at the front, or an unsignalled request that has ended with it: whatever is not one of the plain two.
+    /// What the entry that was taken is about: whatever is not one of the plain ones.
     ///
     /// The answer goes through memory, so that the fast path keeps its own in registers.
     #[inline(never)]
-    fn special<'c>(&'c mut self, found: &mut MaybeUninit<Found<'c>>) {
-        // SAFETY: the caller has seen an entry at the front.
-        let wc = unsafe { &*self.unread.next };
-        if self.table.find(wc.wr_id).is_none() {
-            // The mail may bring its ring; then the last word is read.
-            self.read_mail();
-        }
-        let foreign = Found {
-            kind: Kind::Foreign,
-            done: Done { slot: &NONE, wc },
-            spread: None,
-        };
-        let Some(slot) = self.table.find_at_last(wc.wr_id) else {
-            self.unread.advance();
-            found.write(foreign);
+    fn special<'c>(
+        &'c mut self,
+        mut entry: NonNull<ibv_wc>,
+        completion: &mut MaybeUninit<Completion<'c>>,
+    ) {
+        // SAFETY: as in `poll`.
+        let mut wc = unsafe { entry.as_ref() };
+        let Some(mut slot) = self.table.find(wc.wr_id).map(NonNull::from) else {
+            self.unknown(entry, completion);
             return;
         };
-        let ring = self.table.ring(wc.wr_id).map(|ring| &**ring);
+        // SAFETY: as in `poll`.
+        let marked = unsafe { slot.as_ref() };
         // SAFETY: this value is the consumer, or one of several of a slot that has no run; it has seen the id.
-        let held = unsafe { slot.held() };
-        if held.run() > 0 {
-            if let Some((before, _)) = self.table.run_before(slot, wc.wr_id) {
-                let wc = &ENDED_WELL.0;
-                // SAFETY: as above: its slot was found by its id.
-                let kind = unsafe { before.held() }.kind();
-                let done = Done { slot: before, wc };
-                let spread = spread_out(&mut self.spread, kind, done, ring);
-                found.write(Found { kind, done, spread });
-                return;
+        let run = unsafe { self.run_before(marked, wc) };
+        if run > 0 {
+            self.hand_out_run(entry, run);
+            entry = self.unread.take();
+            // SAFETY: as in `poll`.
+            wc = unsafe { entry.as_ref() };
+            if let Some(first) = self.table.find(wc.wr_id) {
+                slot = NonNull::from(first);
             }
         }
-        self.unread.advance();
-        // One of several consumers of a slot asks for it first.
-        let is_shared = ring.is_some_and(|ring| ring.has_many_consumers.load(Ordering::Relaxed));
-        if is_shared && !slot.claim(wc.wr_id) {
-            found.write(foreign);
-            return;
+        // SAFETY: as in `poll`.
+        let slot = unsafe { slot.as_ref() };
+        // SAFETY: this value is the consumer, or one of several; it has seen the id.
+        let kind = unsafe { slot.kind() };
+        completion.write(self.completion(kind, Done { slot, wc }, wc.wr_id));
+    }
+
+    /// How many numbers before a request there may be unsignalled ones that have ended with it: told once.
+    ///
+    /// # Safety
+    ///
+    /// The caller is the consumer of the slot, or one of several, and has seen the id of `wc` in it.
+    unsafe fn run_before(&self, slot: &Slot, wc: &ibv_wc) -> u32 {
+        let mark = wc.wr_id & MARKS;
+        if mark == MARK_OTHER {
+            // SAFETY: the mark says that the run was written.
+            let run = unsafe { slot.held() }.run();
+            if run > 0 {
+                // SAFETY: as above.
+                unsafe { slot.forget_run() };
+                return run;
+            }
         }
-        let kind = held.kind();
-        let done = Done { slot, wc };
-        let spread = spread_out(&mut self.spread, kind, done, ring);
-        found.write(Found { kind, done, spread });
+        // SAFETY: the caller's own obligation.
+        let is_receive = mark == 0 || unsafe { slot.held() }.op() == Op::Receive;
+        if is_receive || wc.status == ibv_wc_status::IBV_WC_SUCCESS || wc.opcode == TOLD {
+            return 0;
+        }
+        // An unsignalled request that fails says so itself. What was posted before it and is there still is unsignalled, and has
+        // ended well: requests of a queue end in their order.
+        self.table
+            .ring(wc.wr_id)
+            .map_or(0, |ring| ring.posted_before(wc.wr_id))
+    }
+
+    /// Puts the entry that was taken back, and in front of it one for each unsignalled request of the run before it that is
+    /// still posted: they have ended well, or they would have said so.
+    fn hand_out_run(&mut self, entry: NonNull<ibv_wc>, run: u32) {
+        self.unread.put_back(entry);
+        let rest = self.unread.left();
+        // What is unread may lie in the one of the two that was used last.
+        let mut list = std::mem::take(&mut self.idle);
+        let wanted = run as usize + rest;
+        if wanted > list.len() {
+            list.resize(wanted, ibv_wc::default());
+        }
+        // SAFETY: as in `poll`.
+        let id = unsafe { entry.as_ref() }.wr_id;
+        let place = self.table.place(id);
+        let mut before = id_before(id & !MARKS, run);
+        let start = list.as_mut_ptr();
+        let mut end = start;
+        for _ in 0..run {
+            // SAFETY: the table keeps the ring.
+            let holds = unsafe { place.slot(before) }.id.load(Ordering::Acquire);
+            // SAFETY: fewer than `run` were filled, for which there is room.
+            let wc = unsafe { &mut *end };
+            // Of a send that has ended well, nothing else is looked at. What has reported its own end is written over.
+            wc.wr_id = holds;
+            wc.status = ibv_wc_status::IBV_WC_SUCCESS;
+            if holds & !MARKS == before {
+                // SAFETY: as above: at most the end of the room.
+                end = unsafe { end.add(1) };
+            }
+            before = id_after(before);
+        }
+        // SAFETY: that many entries are left from `entry` on, which are not in this list, and there is room for them behind.
+        unsafe { ptr::copy_nonoverlapping(entry.as_ptr(), end, rest) };
+        // SAFETY: as above: the entry itself. The operation of one that has failed is undefined.
+        unsafe { (*end).opcode = TOLD };
+        // SAFETY: as above.
+        end = unsafe { end.add(rest) };
+        self.unread = Unread { next: start, end };
+        self.idle = std::mem::replace(&mut self.spread_out, list);
+    }
+
+    /// Takes the entry at the front if it is that of a loan, once the run before it was handed out; the mail may bring its ring.
+    pub(super) fn find_loan(&mut self) -> Option<(NonNull<Slot>, NonNull<ibv_wc>)> {
+        let entry = NonNull::new(self.unread.next)?;
+        // SAFETY: as in `poll`.
+        let id = unsafe { entry.as_ref() }.wr_id;
+        if self.table.find(id).is_none() {
+            self.read_mail();
+        }
+        let slot = NonNull::from(self.table.find_at_last(id)?);
+        // SAFETY: as in `poll`.
+        let found = unsafe { slot.as_ref() };
+        // SAFETY: this value is the consumer, or one of several; it has seen the id.
+        let kind = unsafe { found.kind() };
+        if !matches!(kind, Kind::Lent | Kind::LentMut) {
+            return None;
+        }
+        // SAFETY: as above.
+        let run = unsafe { found.held() }.run();
+        if run > 0 {
+            // SAFETY: as above.
+            unsafe { found.forget_run() };
+            let entry = self.unread.take();
+            self.hand_out_run(entry, run);
+            if self.front_id() != Some(id) {
+                return None;
+            }
+        }
+        Some((slot, self.unread.take()))
+    }
+
+    /// The id of the entry at the front.
+    fn front_id(&self) -> Option<u64> {
+        let entry = NonNull::new(self.unread.next).filter(|_| !self.unread.is_empty())?;
+        // SAFETY: as in `poll`.
+        Some(unsafe { entry.as_ref() }.wr_id)
+    }
+
+    /// As [`special`](Self::special), of a request that was not found at first. The mail may bring its ring; then the last word
+    /// is read.
+    #[cold]
+    #[inline(never)]
+    fn unknown<'c>(
+        &'c mut self,
+        entry: NonNull<ibv_wc>,
+        completion: &mut MaybeUninit<Completion<'c>>,
+    ) {
+        // SAFETY: as in `poll`.
+        let wc = unsafe { entry.as_ref() };
+        self.read_mail();
+        if self.table.find_at_last(wc.wr_id).is_some() {
+            self.special(entry, completion);
+        } else {
+            completion.write(Completion::Foreign(Foreign::new(wc)));
+        }
+    }
+
+    /// The completion of the request `id`, which has ended.
+    fn completion<'c>(&'c mut self, kind: Kind, done: Done<'c>, id: u64) -> Completion<'c> {
+        let Some(ring) = self.table.ring(id) else {
+            return Completion::Foreign(Foreign::new(done.wc));
+        };
+        // One of several consumers of a shared queue's slot asks for it first.
+        if ring.has_many_consumers && !done.slot.claim(id) {
+            return Completion::Foreign(Foreign::new(done.wc));
+        }
+        match kind {
+            // SAFETY: the kind says what is in the slot, and the entry is taken, or the request is out of its run.
+            Kind::Sent => Completion::Sent(unsafe { Sent::new(done) }),
+            // SAFETY: as above.
+            Kind::Received | Kind::Shared => Completion::Received(unsafe { Received::new(done) }),
+            // SAFETY: as above.
+            Kind::Bare => Completion::Bare(unsafe { Bare::new(done) }),
+            Kind::Pieces => {
+                self.spread = Spread::new(done, ring);
+                // SAFETY: just filled for this slot.
+                Completion::Pieces(unsafe { Pieces::new(&mut self.spread) })
+            }
+            Kind::Datagram => {
+                self.spread = Spread::new(done, ring);
+                // SAFETY: as above.
+                Completion::Datagram(unsafe { Datagram::new(&mut self.spread) })
+            }
+            // A scope takes its own, before anybody else can poll.
+            Kind::Lent | Kind::LentMut | Kind::Foreign => {
+                Completion::Foreign(Foreign::new(done.wc))
+            }
+        }
     }
 
     /// Polls into `entries`, past the books of this crate: for requests that were posted raw. Returns how many were filled.
@@ -251,13 +416,14 @@ impl CompletionQueue {
         let mut kept = Vec::new();
         let mut any = false;
         let result = loop {
-            let wc = match self.front() {
-                Ok(Some(wc)) => wc,
+            let entry = match self.take() {
+                Ok(Some(entry)) => entry,
                 Ok(None) => break Ok(()),
                 Err(error) => break Err(error),
             };
             any = true;
-            self.unread.advance();
+            // SAFETY: as in `poll`.
+            let wc = unsafe { entry.as_ref() };
             if self.table.find_at_last(wc.wr_id).is_none() {
                 self.read_mail();
             }
@@ -270,12 +436,19 @@ impl CompletionQueue {
                 self.keeps = true;
                 continue;
             };
-            while let Some((before, id)) = self.table.peek_run_before(slot, wc.wr_id) {
-                if !self.table.ring(id).is_some_and(|ring| wanted(ring, before)) {
-                    break;
+            let run = match wc.wr_id & MARKS {
+                // SAFETY: this value is the consumer, and has seen the id, whose mark says that the run was written.
+                MARK_OTHER => unsafe { slot.held() }.run(),
+                _ => 0,
+            };
+            let place = ring.place();
+            for before in (1..=run).rev() {
+                let id = id_before(wc.wr_id & !MARKS, before);
+                // SAFETY: the table keeps the ring.
+                let before = unsafe { place.slot(id) };
+                if before.holds_request(id) {
+                    wanted(ring, before);
                 }
-                // SAFETY: this value is the consumer, and has seen the id.
-                unsafe { slot.shorten_run() };
             }
             if !wanted(ring, slot) {
                 kept.push(*wc);
@@ -296,20 +469,7 @@ impl CompletionQueue {
             self.grow(kept.len());
         }
         // SAFETY: there is room for as many.
-        unsafe { ptr::copy_nonoverlapping(kept.as_ptr(), self.entries(), kept.len()) };
-        self.unread.next = self.entries();
-        self.unread.left = u32::try_from(kept.len()).unwrap_or(u32::MAX);
+        unsafe { ptr::copy_nonoverlapping(kept.as_ptr(), self.entries.as_ptr(), kept.len()) };
+        self.hand_out(kept.len());
     }
-}
-
-/// Prepares to hand out a request that has more to it than its slot and its entry.
-fn spread_out(
-    spread: &mut Spread,
-    kind: Kind,
-    done: Done<'_>,
-    ring: Option<&Ring>,
-) -> Option<NonNull<Spread>> {
-    let ring = ring.filter(|_| matches!(kind, Kind::Pieces | Kind::Datagram))?;
-    *spread = Spread::new(done, ring);
-    Some(NonNull::from(spread))
 }

@@ -16,7 +16,7 @@ use super::ring::{MAX_DEPTH, Producer, Ring};
 use super::rnr_timer::rnr_timer_code;
 use super::send_queue::{SendLimits, SendQueue};
 use super::slot::Slot;
-use super::srq::SharedReceiveQueue;
+use super::srq::{SharedQueue, SharedReceiveQueue};
 use super::stage::{Inline, MAX_PIECES};
 use super::work::Work;
 use crate::error::{Error, ErrorKind, Result};
@@ -28,6 +28,8 @@ use crate::os::deadline_after;
 /// the completion queue was polled and found empty, or is gone. See [`close`](Self::close) for an end in order.
 #[doc(alias = "ibv_qp")]
 #[derive(Debug)]
+// So that a pointer to the pair is one to its sending half, which a scope posts to.
+#[repr(C)]
 pub struct QueuePair {
     /// Posts sends.
     pub send: SendQueue,
@@ -41,7 +43,7 @@ pub struct QueuePair {
 pub struct QueuePairInit {
     send_cq: CqHandle,
     recv_cq: CqHandle,
-    srq: Option<SharedReceiveQueue>,
+    srq: Option<SharedQueue>,
     max_send_wr: u32,
     max_recv_wr: u32,
     max_send_sge: u32,
@@ -54,7 +56,7 @@ impl Clone for QueuePairInit {
         Self {
             send_cq: self.send_cq.clone(),
             recv_cq: self.recv_cq.clone(),
-            srq: self.srq.as_ref().map(SharedReceiveQueue::share),
+            srq: self.srq.clone(),
             ..*self
         }
     }
@@ -231,9 +233,9 @@ pub(super) unsafe fn new_of_type(
         None => Attached::new(&init.recv_cq, init.max_recv_wr, max_recv_sge)
             .map(|(recv, producer)| (Receives::Own(recv), producer.open())),
         Some(srq) => srq.attach(&init.recv_cq).map(|()| {
-            let recv = Receives::Shared(srq.share(), init.recv_cq.clone());
+            let recv = Receives::Shared(srq.clone(), init.recv_cq.clone());
             // Never opened.
-            (recv, Producer::shut(Ring::new(1, 1, 0, None)))
+            (recv, Producer::shut(Ring::new(1, 1, 0)))
         }),
     };
     let (recv, recv_producer) = match recv {
@@ -249,7 +251,7 @@ pub(super) unsafe fn new_of_type(
         srq: init
             .srq
             .as_ref()
-            .map_or(ptr::null_mut(), SharedReceiveQueue::as_raw),
+            .map_or(ptr::null_mut(), SharedQueue::as_raw),
         cap: ibv_qp_cap {
             max_send_wr: init.max_send_wr,
             max_recv_wr: match recv {

@@ -15,7 +15,7 @@ use super::cq::CqHandle;
 use super::gid::Gid;
 use super::pd::ProtectionDomain;
 use super::qp_query::Capacities;
-use super::srq::SharedReceiveQueue;
+use super::srq::SharedQueue;
 use super::standing::Standing;
 use super::windows::Windows;
 use crate::error::{Error, Result, errno_of_verbs};
@@ -62,7 +62,7 @@ pub(super) enum Receives {
     /// From a queue of its own.
     Own(Attached),
     /// From a shared one, completing to the queue.
-    Shared(SharedReceiveQueue, CqHandle),
+    Shared(SharedQueue, CqHandle),
 }
 
 // SAFETY: the pointer is only handed to libibverbs and to the provider, which take the queue pair's locks, and to the owner,
@@ -188,7 +188,7 @@ impl QpInner {
             match &self.recv {
                 Receives::Own(attached) => attached.leak(),
                 Receives::Shared(srq, cq) => {
-                    mem::forget(srq.share());
+                    mem::forget(srq.clone());
                     mem::forget(cq.clone());
                 }
             }

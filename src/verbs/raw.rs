@@ -32,8 +32,8 @@ impl SendQueue {
     ///   queue pair's destruction has succeeded.
     /// - The queue pair was not destroyed by a [`Scope`](super::Scope).
     /// - Requests of both kinds together never exceed the depths of the queue and of the completion queue.
-    /// - The low four bits of every `wr_id` are not all 0: ids with four zeros are this crate's own. Or every completion of the
-    ///   queue is polled raw.
+    /// - The low four bits of every `wr_id` are all 1: ids of other forms are this crate's own. Or every completion of the queue
+    ///   is polled raw.
     ///
     /// # Errors
     ///

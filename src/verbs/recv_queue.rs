@@ -11,7 +11,7 @@ use super::qp_inner::{QpInner, Receives};
 use super::refused::{Refused, full};
 use super::ring::Producer;
 use super::send_queue::{post_error, too_many};
-use super::slot::Held;
+use super::slot::{Held, Kind};
 use super::stage::{Sink, Stage};
 use crate::error::{Error, Result};
 
@@ -86,7 +86,7 @@ impl ReceiveQueue {
             },
         };
         let kind = match S::KIND {
-            super::slot::Kind::Sent => super::slot::Kind::Received,
+            Kind::Sent => Kind::Received,
             kind => kind,
         };
         let mut held = Held::new(kind, Op::Receive, user);
@@ -97,14 +97,16 @@ impl ReceiveQueue {
         #[expect(clippy::cast_possible_truncation, reason = "at most MAX_PIECES")]
         #[expect(clippy::cast_possible_wrap, reason = "at most MAX_PIECES")]
         let pieces = pieces as i32;
-        wr.num_sge = pieces;
+        let one = pieces == 1;
+        if !one {
+            wr.num_sge = pieces;
+        }
         let further = || producer.further();
         // SAFETY: the elements have room for as many pieces as the queue takes, which was checked; the further cells are of the
         // free slot, which is the producer's.
         unsafe { sink.stage(true, &mut held, further, sges) };
         // SAFETY: the slot is free.
-        unsafe { producer.put_as_it_is(ready, held) };
-        let id = ready.id;
+        let id = unsafe { producer.put_receive(ready, held) };
         wr.wr_id = id;
         // SAFETY: `ibv_post_recv` wants
         // - a queue pair with a receive queue of its own: `qp` keeps it, and the producer of another one is shut;
@@ -113,6 +115,10 @@ impl ReceiveQueue {
         //   queue pair;
         // - no more requests than the queue holds: the slot was free.
         let returned = unsafe { rdma_sys::ibv_post_recv(self.raw.as_ptr(), wr, bad) };
+        if !one {
+            // SAFETY: the request is this queue's own, and the post is over.
+            unsafe { (*self.request.wr()).num_sge = 1 };
+        }
         if returned == 0 {
             return Ok(());
         }

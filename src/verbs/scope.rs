@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rdma_sys::ibv_sge;
+use rdma_sys::{ibv_sge, ibv_wc};
 
 use super::buf::Piece;
 use super::completion::{Completion, Done, finished};
@@ -19,7 +19,7 @@ use super::qp::QueuePair;
 use super::qp_inner::Receives;
 use super::refused::Refused;
 use super::ring::Ring;
-use super::slot::{Held, Kind, Slot};
+use super::slot::{Held, Kind, MARK_LENT, MARK_LENT_MUT, Slot};
 use super::stage::{Further, Memory, Payload, Sink, Stage};
 use super::work::{Fetch, Work};
 use crate::error::{Error, Result};
@@ -203,62 +203,55 @@ impl<'env> Scope<'_, 'env> {
     /// As for [`CompletionQueue::poll`].
     #[inline]
     pub fn poll(&mut self) -> Result<Option<Scoped<'_, 'env>>> {
-        let Some(wc) = self.cq.front()? else {
+        let Some(entry) = self.cq.take()? else {
             return Ok(None);
         };
-        if let Some(slot) = self.cq.table.find(wc.wr_id).map(NonNull::from) {
+        // SAFETY: filled by the provider; read only until the next poll, which needs the queue: what is made of it borrows it.
+        let wc = unsafe { entry.as_ref() };
+        let id = wc.wr_id;
+        if let Some(slot) = self.cq.table.find(id).map(NonNull::from) {
             // SAFETY: the table keeps the ring while the queue is borrowed, which what is made here borrows.
             let slot = unsafe { slot.as_ref() };
-            // SAFETY: the queue is the one consumer of its rings, and has seen the id; a slot of another kind is left alone.
-            let held = unsafe { slot.held() };
             let done = Done { slot, wc };
-            if held.run() == 0 && held.kind() == Kind::LentMut {
-                self.cq.unread.advance();
-                return Ok(Some(Scoped::LentMut(ReturnedMut {
-                    done,
-                    _env: PhantomData,
-                })));
-            }
-            if held.run() == 0 && held.kind() == Kind::Lent {
-                self.cq.unread.advance();
+            if id & MARK_LENT != 0 {
                 return Ok(Some(Scoped::Lent(Returned {
                     done,
                     _env: PhantomData,
                 })));
             }
-        }
-        self.poll_later()
-    }
-
-    /// As [`poll`](Self::poll), of an entry that is not plainly a loan's: it may be one of a ring that is only in the mail, or
-    /// behind unsignalled requests that have all reported their own end.
-    #[inline(never)]
-    fn poll_later(&mut self) -> Result<Option<Scoped<'_, 'env>>> {
-        let Some(wc) = self.cq.front()? else {
-            return Ok(None);
-        };
-        if self.cq.table.find(wc.wr_id).is_none() {
-            self.cq.read_mail();
-        }
-        let slot = self.cq.table.find_at_last(wc.wr_id).map(NonNull::from);
-        // SAFETY: as in `poll`.
-        if let Some(slot) = slot.map(|slot| unsafe { slot.as_ref() }) {
-            // SAFETY: as in `poll`.
-            let kind = unsafe { slot.held() }.kind();
-            let (done, _env) = (Done { slot, wc }, PhantomData);
-            let is_loan = matches!(kind, Kind::Lent | Kind::LentMut);
-            if is_loan && self.cq.table.peek_run_before(slot, wc.wr_id).is_none() {
-                self.cq.unread.advance();
-                return Ok(Some(match kind {
-                    Kind::LentMut => Scoped::LentMut(ReturnedMut { done, _env }),
-                    _ => Scoped::Lent(Returned {
-                        done,
-                        _env: PhantomData,
-                    }),
-                }));
+            if id & MARK_LENT_MUT != 0 {
+                return Ok(Some(Scoped::LentMut(ReturnedMut {
+                    done,
+                    _env: PhantomData,
+                })));
             }
         }
-        Ok(self.cq.poll()?.map(Scoped::Own))
+        self.poll_own(entry)
+    }
+
+    /// As [`poll`](Self::poll), of an entry that was taken and is not plainly a loan's.
+    #[inline(never)]
+    fn poll_own(&mut self, entry: NonNull<ibv_wc>) -> Result<Option<Scoped<'_, 'env>>> {
+        self.cq.put_back(entry);
+        let Some((slot, wc)) = self.cq.find_loan() else {
+            return Ok(self.cq.poll()?.map(Scoped::Own));
+        };
+        // SAFETY: as in `poll`.
+        let slot = unsafe { slot.as_ref() };
+        // SAFETY: as in `poll`.
+        let wc = unsafe { wc.as_ref() };
+        let done = Done { slot, wc };
+        // SAFETY: the queue is the one consumer of its rings, and has seen the id.
+        Ok(Some(match unsafe { slot.kind() } {
+            Kind::LentMut => Scoped::LentMut(ReturnedMut {
+                done,
+                _env: PhantomData,
+            }),
+            _ => Scoped::Lent(Returned {
+                done,
+                _env: PhantomData,
+            }),
+        }))
     }
 
     /// Waits until a completion can be polled: as [`CompletionQueue::wait`].
@@ -331,7 +324,7 @@ impl<'env> Scope<'_, 'env> {
         self.rings().any(|ring| {
             ring.posted().any(|slot| {
                 // SAFETY: the one producer and the one consumer are borrowed by this scope, so nobody changes the slot.
-                let kind = unsafe { slot.held() }.kind();
+                let kind = unsafe { slot.kind() };
                 matches!(kind, Kind::Lent | Kind::LentMut)
             })
         })
@@ -345,7 +338,7 @@ impl<'env> Scope<'_, 'env> {
 /// The caller is the consumer of the slot, and has seen an id in it; no device uses its memory.
 unsafe fn take_lent(slot: &Slot) {
     // SAFETY: the caller is the consumer.
-    let kind = unsafe { slot.held() }.kind();
+    let kind = unsafe { slot.kind() };
     if !matches!(kind, Kind::Lent | Kind::LentMut) {
         return;
     }
@@ -555,6 +548,7 @@ unsafe fn taken(done: Done<'_>) -> NonNull<Piece> {
 }
 
 impl Drop for Returned<'_, '_> {
+    #[inline]
     fn drop(&mut self) {
         // SAFETY: of a slot with a loan, not taken, since `into_lent` forgets this value.
         let piece = unsafe { taken(self.done) };
@@ -564,6 +558,7 @@ impl Drop for Returned<'_, '_> {
 }
 
 impl Drop for ReturnedMut<'_, '_> {
+    #[inline]
     fn drop(&mut self) {
         // SAFETY: of a slot with a loan, not taken, since `into_lent` forgets this value.
         let piece = unsafe { taken(self.done) };

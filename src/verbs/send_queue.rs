@@ -12,7 +12,7 @@ use super::recv_queue::ReceiveQueue;
 use super::refused::{Refused, full};
 use super::remote::RemoteMemory;
 use super::ring::{Producer, Ready};
-use super::slot::Held;
+use super::slot::{Held, Kind};
 use super::stage::{Memory, Payload, Sink, Stage};
 use super::standing::Standing;
 use super::work::{ATOMIC, Fetch, Work};
@@ -36,7 +36,8 @@ pub(super) const OP: &str = "ibv_post_send";
 #[derive(Debug)]
 pub struct SendQueue {
     pub(super) producer: Producer,
-    pub(super) request: Prepared<ibv_send_wr>,
+    /// By [`Shape`].
+    requests: [Prepared<ibv_send_wr>; 4],
     raw: NonNull<ibv_qp>,
     limits: SendLimits,
     standing: Arc<Standing>,
@@ -47,6 +48,31 @@ pub struct SendQueue {
 unsafe impl Send for SendQueue {}
 // SAFETY: through `&SendQueue` nothing is posted.
 unsafe impl Sync for SendQueue {}
+
+/// The kinds of requests that are prepared: in all but the last, only the id and the element change.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// A signalled send of one buffer.
+    Plain,
+    /// An unsignalled one.
+    Unsignaled,
+    /// A signalled send of bytes that are copied.
+    Inline,
+    /// Anything else.
+    Other,
+}
+
+impl Shape {
+    #[inline(always)]
+    const fn of<S: Stage>(work: &Work) -> Self {
+        match (S::KIND, work.is_plain_send(), work.is_signaled()) {
+            (Kind::Sent | Kind::Lent | Kind::LentMut, true, true) => Self::Plain,
+            (Kind::Sent | Kind::Lent | Kind::LentMut, true, false) => Self::Unsignaled,
+            (Kind::Bare, true, true) => Self::Inline,
+            _ => Self::Other,
+        }
+    }
+}
 
 /// What one request may hold.
 #[derive(Clone, Copy, Debug)]
@@ -65,9 +91,20 @@ impl SendQueue {
         qp: Arc<QpInner>,
         limits: SendLimits,
     ) -> Self {
+        let send = |work: Work, flags| {
+            let mut request = Prepared::new(1);
+            // SAFETY: the request is this closure's own.
+            work.fill(unsafe { &mut *request.wr() }, flags);
+            request
+        };
         Self {
             producer,
-            request: Prepared::new(limits.max_sge),
+            requests: [
+                send(Work::send(), 0),
+                send(Work::send().unsignaled(), 0),
+                send(Work::send(), rdma_sys::IBV_SEND_INLINE),
+                Prepared::new(limits.max_sge),
+            ],
             raw: qp.raw(),
             limits,
             standing,
@@ -232,14 +269,29 @@ impl SendQueue {
                 Err(error) => return Err(Refused::with(error, payload.back())),
             },
         };
+        if !work.is_signaled() && self.producer.must_signal() {
+            return self.post_signaled(work, payload, user);
+        }
         let held = Held::of::<S>(work.op(), user);
-        // SAFETY: the next slot is free.
+        let shape = Shape::of::<S>(&work);
+        // SAFETY: the next slot is free; the shape is the request's.
         unsafe {
-            self.go(ready, payload, held, work.is_signaled(), |wr, signal| {
-                let work = if signal { work.signaled() } else { work };
+            self.go(ready, payload, held, work.is_signaled(), shape, |wr| {
                 work.fill(wr, S::FLAGS);
             })
         }
+    }
+
+    /// Posts a request after so many unsignalled ones that it must be signalled: those keep their slots.
+    #[cold]
+    #[inline(never)]
+    fn post_signaled<S: Stage>(
+        &mut self,
+        work: Work,
+        payload: S,
+        user: u64,
+    ) -> Result<(), Refused<S::Back>> {
+        self.post_staged(work.signaled(), payload, user)
     }
 
     /// Fetches into any sink, owned or lent.
@@ -265,10 +317,11 @@ impl SendQueue {
             sink.set_length(ATOMIC);
         }
         let held = Held::of::<S>(fetch.op(), user);
-        // SAFETY: the next slot is free.
+        let must_signal = !fetch.is_signaled() && self.producer.must_signal();
+        let fetch = if must_signal { fetch.signaled() } else { fetch };
+        // SAFETY: the next slot is free; the shape is any request's.
         let posted = unsafe {
-            self.go(ready, sink, held, fetch.is_signaled(), |wr, signal| {
-                let fetch = if signal { fetch.signaled() } else { fetch };
+            self.go(ready, sink, held, fetch.is_signaled(), Shape::Other, |wr| {
                 fetch.fill(wr);
             })
         };
@@ -279,8 +332,8 @@ impl SendQueue {
     ///
     /// # Safety
     ///
-    /// `ready` is the next slot; the payload fits the queue; `fill` writes everything but the id and the memory, and lets the
-    /// request be signalled if it is told to.
+    /// `ready` is the next slot; `shape` is that of the request; the payload fits the queue; `fill` writes everything but the
+    /// id and the memory.
     #[inline(always)]
     pub(super) unsafe fn go<S: Stage>(
         &mut self,
@@ -288,32 +341,32 @@ impl SendQueue {
         payload: S,
         mut held: Held,
         signaled: bool,
-        fill: impl FnOnce(&mut ibv_send_wr, bool),
+        shape: Shape,
+        fill: impl FnOnce(&mut ibv_send_wr),
     ) -> Result<(), Refused<S::Back>> {
-        let (wr, bad) = (self.request.wr(), self.request.bad());
-        let sges = self.request.list();
+        let request = &mut self.requests[shape as usize];
+        let (wr, bad, sges) = (request.wr(), request.bad(), request.list());
         // SAFETY: the request is this queue's own, and `&mut self` is the only access.
         let wr = unsafe { &mut *wr };
-        let must_signal = !signaled && self.producer.must_signal();
-        // CAST: at most `MAX_PIECES`.
-        #[expect(clippy::cast_possible_truncation, reason = "at most MAX_PIECES")]
-        #[expect(clippy::cast_possible_wrap, reason = "at most MAX_PIECES")]
-        let pieces = payload.pieces() as i32;
-        wr.num_sge = pieces;
-        fill(wr, must_signal);
+        if shape == Shape::Other {
+            // CAST: at most `MAX_PIECES`.
+            #[expect(clippy::cast_possible_truncation, reason = "at most MAX_PIECES")]
+            #[expect(clippy::cast_possible_wrap, reason = "at most MAX_PIECES")]
+            let pieces = payload.pieces() as i32;
+            wr.num_sge = pieces;
+            fill(wr);
+        }
         let producer = &self.producer;
         // SAFETY: the elements have room for as many pieces as the queue takes, which was checked; the further cells are of the
         // free slot, which is the producer's.
         unsafe { payload.stage(false, &mut held, || producer.further(), sges) };
-        let signaled = signaled || must_signal;
-        let id = ready.id;
-        if signaled {
+        let id = if signaled {
             // SAFETY: the slot is free.
             unsafe { self.producer.put(ready, held) }
         } else {
             // SAFETY: as above.
             unsafe { self.producer.put_unsignaled(ready, held) }
-        }
+        };
         wr.wr_id = id;
         // SAFETY: `ibv_post_send` wants
         // - a queue pair, of a type that the request suits: `qp` keeps it, and a shut producer has no free slot;
@@ -333,7 +386,7 @@ impl SendQueue {
     #[inline(never)]
     fn refused<S: Stage>(&mut self, returned: i32, id: u64, signaled: bool) -> Refused<S::Back> {
         // In INIT, rxe fails without a name and sends the request later: then it stays posted.
-        let named = self.request.take_name();
+        let named = self.requests.iter_mut().any(Prepared::take_name);
         let error = post_error(OP, returned);
         if !named {
             return Refused::kept(error);

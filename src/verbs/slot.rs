@@ -34,24 +34,30 @@ pub(super) struct Held {
     pub(super) piece: Option<NonNull<Piece>>,
     /// The [`Kind`] in the low eight bits; above them how many unsignalled requests were posted right before.
     pub(super) kind_and_run: u32,
-    pub(super) op: Op,
-    /// How many buffers.
+    /// See [`op`](Self::op).
+    op: Op,
+    /// How many buffers, of a request with several.
     pub(super) pieces: u8,
+    /// Written with the others, as one word.
+    rest: u16,
 }
 
-/// What the completion of a slot becomes. The first two are told apart on the fast path, and mean it only without a run.
+/// The rest of a [`Held`].
+pub(super) type What = (u32, Op, u8);
+
+/// What the completion of a slot becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
-    /// A request of a send queue with one buffer.
-    Sent,
     /// A receive with one buffer.
     Received,
+    /// A request of a send queue with one buffer.
+    Sent,
     /// A request without a buffer.
     Bare,
     /// Several buffers, or none.
     Pieces,
-    /// A receive of a shared receive queue, with one buffer.
+    /// A receive with one buffer, of a shared receive queue that several completion queues report.
     Shared,
     /// A request on memory that is lent to a scope, for reading.
     Lent,
@@ -63,8 +69,9 @@ pub(super) enum Kind {
     Foreign,
 }
 
-pub(super) const SENT: u32 = Kind::Sent as u32;
 pub(super) const RECEIVED: u32 = Kind::Received as u32;
+pub(super) const SENT: u32 = Kind::Sent as u32;
+pub(super) const BARE: u32 = Kind::Bare as u32;
 
 impl Held {
     /// One request right before was unsignalled.
@@ -77,7 +84,38 @@ impl Held {
             kind_and_run: kind as u32,
             op,
             pieces: 0,
+            rest: 0,
         }
+    }
+
+    /// As a receive that several completion queues may report.
+    #[inline]
+    pub(super) const fn shared(mut self) -> Self {
+        self.kind_and_run = Kind::Shared as u32;
+        self
+    }
+
+    /// What there is beside `user` and `piece`.
+    #[inline]
+    pub(super) const fn what(&self) -> What {
+        (self.kind_and_run, self.op, self.pieces)
+    }
+
+    pub(super) const fn of_parts(user: u64, piece: Option<NonNull<Piece>>, what: What) -> Self {
+        let (kind_and_run, op, pieces) = what;
+        Self {
+            user,
+            piece,
+            kind_and_run,
+            op,
+            pieces,
+            rest: 0,
+        }
+    }
+
+    /// What the request does.
+    pub(super) const fn op(&self) -> Op {
+        self.op
     }
 
     /// How many unsignalled requests were posted right before and are not handed out yet.
@@ -87,8 +125,8 @@ impl Held {
 
     pub(super) const fn kind(&self) -> Kind {
         match self.kind_and_run & 0xff {
-            SENT => Kind::Sent,
             RECEIVED => Kind::Received,
+            SENT => Kind::Sent,
             2 => Kind::Bare,
             3 => Kind::Pieces,
             4 => Kind::Shared,
@@ -132,6 +170,21 @@ impl Slot {
         self.id.store(id, Ordering::Release);
     }
 
+    /// As [`put`](Self::put), for a receive with one buffer, whose id says so.
+    ///
+    /// # Safety
+    ///
+    /// As for [`put`](Self::put).
+    #[inline]
+    pub(super) unsafe fn put_receive(&self, id: u64, user: u64, piece: NonNull<Piece>) {
+        let held = self.held.get();
+        // SAFETY: the id is 0, so `held` is the producer's, which the caller is.
+        unsafe { (*held).user = user };
+        // SAFETY: as above.
+        unsafe { (*held).piece = Some(piece) };
+        self.id.store(id, Ordering::Release);
+    }
+
     /// What is in the slot.
     ///
     /// # Safety
@@ -165,14 +218,14 @@ impl Slot {
         unsafe { (*self.held.get()).piece.take() }
     }
 
-    /// One more request of the run before this one was handed out.
+    /// Forgets the run before this request, which is being handed out.
     ///
     /// # Safety
     ///
-    /// As for [`held`](Self::held), and the run is not 0.
-    pub(super) unsafe fn shorten_run(&self) {
+    /// As for [`held`](Self::held), of a slot whose kind was written.
+    pub(super) unsafe fn forget_run(&self) {
         // SAFETY: the id is not 0, so `held` is the consumer's, which the caller is.
-        unsafe { (*self.held.get()).kind_and_run -= Held::RUN };
+        unsafe { (*self.held.get()).kind_and_run &= Held::RUN - 1 };
     }
 
     /// Gives the slot back to the producer.
@@ -181,15 +234,29 @@ impl Slot {
         self.id.store(0, Ordering::Release);
     }
 
-    /// Claims the slot for one of several consumers, if it holds `id`: it holds another one afterwards by which nobody can claim
-    /// it.
+    /// The kind of the request, which the slot holds.
+    ///
+    /// # Safety
+    ///
+    /// As for [`held`](Self::held).
+    pub(super) unsafe fn kind(&self) -> Kind {
+        match self.id.load(Ordering::Relaxed) & MARKS {
+            0 => Kind::Received,
+            // SAFETY: the caller's own obligation.
+            _ => unsafe { self.held() }.kind(),
+        }
+    }
+
+    /// Whether the slot holds the request `id`, whatever its mark.
+    pub(super) fn holds_request(&self, id: u64) -> bool {
+        (self.id.load(Ordering::Acquire) ^ id) & !MARKS == 0
+    }
+
+    /// Claims the slot for one of several consumers, if it holds `id`: afterwards no completion leads to it.
     pub(super) fn claim(&self, id: u64) -> bool {
-        // An invented completion may name one that is claimed.
-        id & CLAIMED == 0
-            && self
-                .id
-                .compare_exchange(id, id | CLAIMED, Ordering::AcqRel, Ordering::Acquire)
-                .is_ok()
+        self.id
+            .compare_exchange(id, NEVER, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
     }
 
     /// Whether the slot holds `id`, by a read that sees the producer's last word whatever order the device's writes became
@@ -201,5 +268,15 @@ impl Slot {
     }
 }
 
-/// A bit of an id that no posted id has.
-const CLAIMED: u64 = 1;
+/// The low four bits of an id say where to look for the kind: a receive with one buffer has 0, any other one of four bits.
+pub(super) const MARKS: u64 = 0xf;
+/// The mark of a request of a send queue with one buffer and no run.
+pub(super) const MARK_SENT: u64 = 1;
+/// The mark of everything else: the slot says what it is.
+pub(super) const MARK_OTHER: u64 = 2;
+/// The marks of requests on lent memory with no run.
+pub(super) const MARK_LENT: u64 = 4;
+pub(super) const MARK_LENT_MUT: u64 = 8;
+/// An id that stands in slots which are taken for good, or claimed: it names the last index and request 0 there. A completion
+/// with that `wr_id` is looked for where that index leads, which is at none of these slots.
+pub(super) const NEVER: u64 = 0x00ff_fff0;

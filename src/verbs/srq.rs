@@ -3,7 +3,6 @@
 use std::fmt;
 use std::mem;
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rdma_sys::{ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr};
@@ -32,19 +31,28 @@ const CREATE: &str = "ibv_create_srq";
 /// [`QueuePairInit::srq`](super::QueuePairInit::srq), and keep it alive. Its buffers are its own, not a queue pair's: what was
 /// posted comes back with completions, in any order, or when the queue and its pairs are gone.
 ///
-/// Every completion queue that its pairs complete to needs room for all of its receives, and stays alive as long as it.
+/// The completion queue that its pairs complete to needs room for all of its receives, and stays alive as long as it.
 #[doc(alias = "ibv_srq")]
 #[derive(Debug)]
 pub struct SharedReceiveQueue {
-    inner: Arc<Inner>,
-    /// The posting side; none in a share.
-    poster: Option<Poster>,
-}
-
-#[derive(Debug)]
-struct Poster {
     producer: Producer,
     request: Prepared<ibv_recv_wr>,
+    raw: NonNull<ibv_srq>,
+    max_sge: u32,
+    /// Whether several completion queues report its receives.
+    several: bool,
+    shared: SharedQueue,
+}
+
+// SAFETY: the pointer is the queue of `shared`, and only handed to libibverbs and to the provider, which take its lock.
+unsafe impl Send for SharedReceiveQueue {}
+// SAFETY: through `&SharedReceiveQueue` nothing is posted.
+unsafe impl Sync for SharedReceiveQueue {}
+
+/// What queue pairs have of a shared receive queue: it keeps the queue alive, and cannot post.
+#[derive(Clone, Debug)]
+pub(super) struct SharedQueue {
+    inner: Arc<Inner>,
 }
 
 /// # Invariants
@@ -55,7 +63,6 @@ struct Inner {
     token: QueueToken,
     ring: Arc<Ring>,
     index: u32,
-    max_sge: u32,
     /// The completion queues that report its receives.
     attached: Mutex<Vec<Attached>>,
     pd: ProtectionDomain,
@@ -108,12 +115,27 @@ impl ProtectionDomain {
     /// `max_srq_wr` or `max_srq_sge`; what the device reports, such as `EOPNOTSUPP` where it has none.
     #[doc(alias = "ibv_create_srq")]
     pub fn create_srq(&self, max_wr: u32, max_sge: u32) -> Result<SharedReceiveQueue> {
-        SharedReceiveQueue::new(self, max_wr, max_sge.max(1))
+        SharedReceiveQueue::new(self, max_wr, max_sge.max(1), false)
+    }
+
+    /// As [`create_srq`](Self::create_srq), for queue pairs that complete to several completion queues. Polling its receives
+    /// costs an atomic exchange more.
+    ///
+    /// # Errors
+    ///
+    /// As for [`create_srq`](Self::create_srq).
+    #[doc(alias = "ibv_create_srq")]
+    pub fn create_srq_for_several_cqs(
+        &self,
+        max_wr: u32,
+        max_sge: u32,
+    ) -> Result<SharedReceiveQueue> {
+        SharedReceiveQueue::new(self, max_wr, max_sge.max(1), true)
     }
 }
 
 impl SharedReceiveQueue {
-    fn new(pd: &ProtectionDomain, max_wr: u32, max_sge: u32) -> Result<Self> {
+    fn new(pd: &ProtectionDomain, max_wr: u32, max_sge: u32, several: bool) -> Result<Self> {
         if max_wr == 0 {
             return Err(Error::plain(
                 CREATE,
@@ -153,23 +175,26 @@ impl SharedReceiveQueue {
         drop(making);
         let index = Index::new();
         let number = index.0;
-        let ring = Ring::new(max_wr, max_sge, number, Some(Box::new(index)));
+        let ring = Ring::shared(max_wr, max_sge, number, several, Box::new(index));
         let producer = Producer::shut(Arc::clone(&ring)).open();
         // INVARIANT: just made, and known to nobody else.
+        let inner = Inner {
+            raw,
+            token,
+            ring,
+            index: number,
+            attached: Mutex::new(Vec::new()),
+            pd: pd.clone(),
+        };
         Ok(Self {
-            inner: Arc::new(Inner {
-                raw,
-                token,
-                ring,
-                index: number,
-                max_sge,
-                attached: Mutex::new(Vec::new()),
-                pd: pd.clone(),
-            }),
-            poster: Some(Poster {
-                producer,
-                request: Prepared::new(max_sge),
-            }),
+            producer,
+            request: Prepared::new(max_sge),
+            raw,
+            max_sge,
+            several,
+            shared: SharedQueue {
+                inner: Arc::new(inner),
+            },
         })
     }
 
@@ -186,13 +211,11 @@ impl SharedReceiveQueue {
     #[inline]
     pub fn post<P: Sink>(&mut self, sink: P, user: u64) -> Result<(), Refused<P::Back>> {
         let pieces = sink.pieces();
-        if pieces > 1 && pieces > self.inner.max_sge as usize {
-            let error = too_many(OP, "max_sge", pieces, self.inner.max_sge);
+        if pieces > 1 && pieces > self.max_sge as usize {
+            let error = too_many(OP, "max_sge", pieces, self.max_sge);
             return Err(Refused::with(error, sink.back()));
         }
-        let Some(Poster { producer, request }) = &mut self.poster else {
-            return Err(Refused::with(full(OP), sink.back()));
-        };
+        let (producer, request) = (&mut self.producer, &mut self.request);
         let ready = match producer.ready() {
             Some(ready) => ready,
             None => match producer.look_further() {
@@ -201,7 +224,7 @@ impl SharedReceiveQueue {
             },
         };
         let kind = match P::KIND {
-            Kind::Sent => Kind::Shared,
+            Kind::Sent => Kind::Received,
             kind => kind,
         };
         let mut held = Held::new(kind, Op::Receive, user);
@@ -212,22 +235,33 @@ impl SharedReceiveQueue {
         #[expect(clippy::cast_possible_truncation, reason = "at most MAX_PIECES")]
         #[expect(clippy::cast_possible_wrap, reason = "at most MAX_PIECES")]
         let pieces = pieces as i32;
-        wr.num_sge = pieces;
+        let one = pieces == 1;
+        if !one {
+            wr.num_sge = pieces;
+        }
         let further = || producer.further();
         // SAFETY: the elements have room for as many pieces as the queue takes, which was checked; the further cells are of the
         // free slot, which is the producer's.
         unsafe { sink.stage(true, &mut held, further, sges) };
-        // SAFETY: the slot is free.
-        unsafe { producer.put_as_it_is(ready, held) };
-        let id = ready.id;
+        let id = if self.several && matches!(kind, Kind::Received) {
+            // SAFETY: the slot is free.
+            unsafe { producer.put(ready, held.shared()) }
+        } else {
+            // SAFETY: the slot is free.
+            unsafe { producer.put_receive(ready, held) }
+        };
         wr.wr_id = id;
         // SAFETY: `ibv_post_srq_recv` wants
-        // - a shared receive queue, which `inner` keeps;
+        // - a shared receive queue, which `shared` keeps;
         // - a list of requests that is readable during the call: the prepared one, with `next` null;
         // - memory that nobody else touches until the completion: the buffers were moved into the ring, which outlives the
         //   queue;
         // - no more requests than the queue holds: the slot was free.
-        let returned = unsafe { rdma_sys::ibv_post_srq_recv(self.inner.raw.as_ptr(), wr, bad) };
+        let returned = unsafe { rdma_sys::ibv_post_srq_recv(self.raw.as_ptr(), wr, bad) };
+        if !one {
+            // SAFETY: the request is this queue's own, and the post is over.
+            unsafe { (*request.wr()).num_sge = 1 };
+        }
         if returned == 0 {
             return Ok(());
         }
@@ -263,48 +297,53 @@ impl SharedReceiveQueue {
         };
         // CAST: a low bit.
         let mask = rdma_sys::IBV_SRQ_LIMIT as i32;
-        // SAFETY: `ibv_modify_srq` wants a queue, which `inner` keeps, and attributes of which the mask names those that are set.
-        let returned =
-            unsafe { rdma_sys::ibv_modify_srq(self.inner.raw.as_ptr(), &raw mut attr, mask) };
+        // SAFETY: `ibv_modify_srq` wants a queue, which `shared` keeps, and attributes of which the mask names those that are set.
+        let returned = unsafe { rdma_sys::ibv_modify_srq(self.raw.as_ptr(), &raw mut attr, mask) };
         errno_of_verbs(returned).map_err(|errno| Error::os(OP, errno))
     }
 
     /// How many receives may be posted.
     #[must_use]
     pub fn depth(&self) -> u32 {
-        self.inner.ring.depth()
+        self.producer.ring().depth()
     }
 
     /// Whether no receive is posted.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.inner.ring.is_empty()
+        self.producer.ring().is_empty()
     }
 
     /// The number by which [asynchronous events](crate::AsyncEvents) name the queue.
     #[must_use]
     pub fn token(&self) -> QueueToken {
-        self.inner.token
+        self.shared.inner.token
     }
 
     /// The domain that the queue was made in.
     #[must_use]
     pub fn protection_domain(&self) -> &ProtectionDomain {
-        &self.inner.pd
+        self.shared.protection_domain()
     }
 
     /// The raw queue, valid while this value is.
     #[must_use]
     pub fn as_raw(&self) -> *mut ibv_srq {
-        self.inner.raw.as_ptr()
+        self.raw.as_ptr()
     }
 
-    /// A share that keeps the queue alive, and cannot post.
-    pub(super) fn share(&self) -> Self {
-        Self {
-            inner: Arc::clone(&self.inner),
-            poster: None,
-        }
+    pub(super) fn share(&self) -> SharedQueue {
+        self.shared.clone()
+    }
+}
+
+impl SharedQueue {
+    pub(super) fn protection_domain(&self) -> &ProtectionDomain {
+        &self.inner.pd
+    }
+
+    pub(super) fn as_raw(&self) -> *mut ibv_srq {
+        self.inner.raw.as_ptr()
     }
 
     /// Lets `cq` report the queue's receives.
@@ -313,12 +352,12 @@ impl SharedReceiveQueue {
         if attached.iter().any(|attached| attached.cq().is_same(cq)) {
             return Ok(());
         }
-        if !attached.is_empty() {
-            // Before the other queue can report anything.
-            self.inner
-                .ring
-                .has_many_consumers
-                .store(true, Ordering::SeqCst);
+        if !attached.is_empty() && !self.inner.ring.has_many_consumers {
+            return Err(Error::state(
+                "rdma_create_qp",
+                "a shared receive queue for several completion queues (`create_srq_for_several_cqs`)",
+                "this one was made for one, and its pairs complete to another",
+            ));
         }
         attached.push(Attached::shared(cq, self.inner.index, &self.inner.ring)?);
         Ok(())

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::ring::{INDEX_SHIFT, NEVER, Place, Ring, ring_index};
-use super::slot::Slot;
+use super::ring::{INDEX_SHIFT, Place, Ring, ring_index};
+use super::slot::{NEVER, Slot};
 
 /// The rings of a completion queue by index: how a `wr_id` leads to its slot.
 ///
@@ -93,44 +93,23 @@ impl Table {
         slot.holds(wr_id).then_some(slot)
     }
 
-    /// The oldest request of the run of unsignalled ones before `slot`, which holds `id`, that is still posted, with its id.
-    pub(super) fn peek_run_before(&self, slot: &Slot, id: u64) -> Option<(&Slot, u64)> {
-        loop {
-            // SAFETY: the caller is the consumer, and has found the slot.
-            let run = unsafe { slot.held() }.run();
-            if run == 0 {
-                return None;
-            }
-            let id = self.ring(id)?.id_before(id, run);
-            if let Some(before) = self.find(id) {
-                return Some((before, id));
-            }
-            // It has reported its own end.
-            // SAFETY: as above, and the run is not 0.
-            unsafe { slot.shorten_run() };
-        }
-    }
-
-    /// As [`peek_run_before`](Self::peek_run_before), and takes it out of the run.
-    pub(super) fn run_before(&self, slot: &Slot, id: u64) -> Option<(&Slot, u64)> {
-        let found = self.peek_run_before(slot, id)?;
-        // SAFETY: the caller is the consumer, and has found the slot; its run is not 0, as there is one in it.
-        unsafe { slot.shorten_run() };
-        Some(found)
+    /// Where the ring of `id` is.
+    #[inline]
+    pub(super) fn place(&self, id: u64) -> Place {
+        // CAST: masked to the size of a table.
+        #[expect(clippy::cast_possible_truncation, reason = "masked to the table")]
+        let offset = (id & self.mask) as usize;
+        // SAFETY: the mask keeps the offset inside the entries, at the start of one.
+        let entry = unsafe { self.entries.as_ptr().byte_add(offset) };
+        // SAFETY: as above.
+        unsafe { *entry }
     }
 
     /// The slot that `wr_id` leads to.
     #[inline]
     fn slot(&self, wr_id: u64) -> &Slot {
-        // CAST: masked to the size of a table.
-        #[expect(clippy::cast_possible_truncation, reason = "masked to the table")]
-        let offset = (wr_id & self.mask) as usize;
-        // SAFETY: the mask keeps the offset inside the entries, at the start of one.
-        let entry = unsafe { self.entries.as_ptr().byte_add(offset) };
-        // SAFETY: as above.
-        let place = unsafe { *entry };
         // SAFETY: `rings` keeps the ring of each entry; the others are statics.
-        unsafe { place.slot(wr_id) }
+        unsafe { self.place(wr_id).slot(wr_id) }
     }
 }
 
@@ -157,7 +136,7 @@ mod tests {
         let ids = (0..64).flat_map(|bit| [1_u64 << bit, !(1 << bit)]);
         let ids: Vec<u64> = ids.chain([0, NEVER, u64::MAX]).collect();
         for index in [2, 3, 9, 64] {
-            table.set(index, Ring::new(4, 1, index, None));
+            table.set(index, Ring::new(4, 1, index));
             for &id in &ids {
                 assert!(table.find(id).is_none(), "id {id:#x}, index {index}");
                 assert!(
@@ -172,7 +151,7 @@ mod tests {
     fn a_posted_id_finds_its_slot_until_the_ring_is_removed() {
         let mut table = Table::new();
         let mut producers: Vec<_> = [2, 5, 33]
-            .map(|index| Producer::shut(Ring::new(3, 1, index, None)).open())
+            .map(|index| Producer::shut(Ring::new(3, 1, index)).open())
             .into();
         for (producer, index) in producers.iter().zip([2, 5, 33]) {
             table.set(index, Arc::clone(producer.ring()));
@@ -180,9 +159,8 @@ mod tests {
         for user in 0..3 {
             for producer in &mut producers {
                 let ready = producer.ready().unwrap();
-                let id = ready.id;
                 // SAFETY: just given.
-                unsafe { producer.put(ready, Held::new(Kind::Bare, Op::Send, user)) };
+                let id = unsafe { producer.put(ready, Held::new(Kind::Bare, Op::Send, user)) };
                 let slot = table.find(id).unwrap();
                 // SAFETY: this thread is the only consumer, and has seen the id.
                 assert_eq!(unsafe { slot.held() }.user, user);
@@ -190,7 +168,7 @@ mod tests {
                 assert!(Arc::ptr_eq(table.ring(id).unwrap(), producer.ring()));
             }
         }
-        let id = 5 << INDEX_SHIFT;
+        let id = 5 << INDEX_SHIFT | 2;
         assert!(table.find(id).is_some());
         assert!(table.remove(5).is_some());
         assert!(table.find(id).is_none());

@@ -382,8 +382,7 @@ impl SendQueue {
                 .map_err(|error| Refused::with(error, ()))?,
         };
         // SAFETY: the slot is the next one, and was seen free.
-        unsafe { self.producer.put(ready, Held::new(Kind::Bare, op, user)) };
-        Ok(ready.id)
+        Ok(unsafe { self.producer.put(ready, Held::new(Kind::Bare, op, user)) })
     }
 
     /// Posts a signalled request without memory.

@@ -122,6 +122,13 @@ impl Work {
         self.flags & rdma_sys::IBV_SEND_SIGNALED != 0
     }
 
+    /// Whether it is a send and nothing else, signalled or not.
+    #[inline]
+    pub(super) const fn is_plain_send(&self) -> bool {
+        matches!(self.opcode, ibv_wr_opcode::IBV_WR_SEND)
+            && self.flags & !rdma_sys::IBV_SEND_SIGNALED == 0
+    }
+
     #[inline]
     pub(super) const fn signaled(mut self) -> Self {
         self.flags |= rdma_sys::IBV_SEND_SIGNALED;
