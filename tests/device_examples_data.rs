@@ -3,11 +3,13 @@
 mod common;
 
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Output;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use common::load::Random;
-use common::{ADDR, Server, device, example, run};
+use common::{ADDR, Server, command, device, eventually, example, run};
 
 /// Starts a server and waits until it listens.
 fn listening(name: &str, args: &[&str]) -> Server {
@@ -57,7 +59,10 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new() -> Self {
-        let path = std::env::temp_dir().join(format!("stream_file-{}", std::process::id()));
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("stream_file-{}-{count}", std::process::id());
+        let path = std::env::temp_dir().join(name);
         fs::create_dir(&path).expect("a folder");
         Self(path)
     }
@@ -119,6 +124,25 @@ fn stream_file_copies_every_byte() {
         assert_eq!(copy.len(), len);
         assert!(copy == bytes, "the copy of {len} bytes is another");
     }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn stream_file_fails_when_the_sender_is_killed() {
+    device();
+    let folder = Folder::new();
+    let (from, to) = (folder.file("pipe"), folder.file("to"));
+    command("mkfifo", &[text_of(&from)]);
+    let server = listening("stream_file", &["receive", ADDR, text_of(&to)]);
+    let sender = Server::start(example("stream_file").args(["send", ADDR, text_of(&from)]));
+    // The sender waits for the rest.
+    let mut pipe = fs::File::options().write(true).open(&from).expect("a pipe");
+    pipe.write_all(&[7; 50_000]).expect("written");
+    eventually("the receiver has what was sent", || {
+        fs::read(&to).is_ok_and(|bytes| bytes == [7; 50_000])
+    });
+    drop(sender);
+    assert_eq!(server.finish(), (Some(1), Vec::new()));
 }
 
 #[test]
