@@ -5,22 +5,30 @@ mod standin;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use rdmacm::{Completion, ErrorKind, Pool, QueuePair, QueuePairInit, Work};
 use standin::Standin;
 use standin::link::{Fabric, SIZE, init};
 use standin::provider::ALL;
 
+const PATIENCE: Duration = Duration::from_secs(20);
 const MESSAGES: u64 = 100_000;
 
-/// The next free buffer, for which another thread may have to poll.
-fn wait_for_buf(pool: &Pool) -> rdmacm::Buf {
+/// What `look` finds, for which another thread may have to do something; if that has failed, so does this.
+fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
     loop {
-        if let Some(buf) = pool.take() {
-            return buf;
+        if let Some(found) = look() {
+            return found;
         }
+        assert!(start.elapsed() < PATIENCE, "the other thread does nothing");
         thread::yield_now();
     }
+}
+
+fn wait_for_buf(pool: &Pool) -> rdmacm::Buf {
+    wait_for(|| pool.take())
 }
 
 #[test]
@@ -64,8 +72,13 @@ fn a_hundred_thousand_messages_arrive_once_and_in_order() {
             send.post(Work::send(), buf, MESSAGES).unwrap();
         });
         let (mut sent, mut received) = (0, 0);
+        let mut last = Instant::now();
         while sent <= MESSAGES || received <= MESSAGES {
-            match cq.poll().unwrap() {
+            let completion = cq.poll().unwrap();
+            if completion.is_some() {
+                last = Instant::now();
+            }
+            match completion {
                 Some(Completion::Sent(done)) => {
                     done.check().unwrap();
                     assert_eq!(done.user(), sent);
@@ -78,7 +91,10 @@ fn a_hundred_thousand_messages_arrive_once_and_in_order() {
                     assert_eq!(done.into_buf()[..], received.to_ne_bytes());
                     received += 1;
                 }
-                None => thread::yield_now(),
+                None => {
+                    assert!(last.elapsed() < PATIENCE, "nothing comes any more");
+                    thread::yield_now();
+                }
                 other => panic!("of nobody: {other:?}"),
             }
         }
@@ -124,23 +140,28 @@ fn pairs_come_and_go_while_another_thread_polls() {
             }
         });
         for round in 0..ROUNDS {
-            let (mut qp, _peer) = loop {
-                let init = QueuePairInit::new(&handle).max_send_wr(6).max_recv_wr(1);
-                match fabric.try_one_way(&init) {
-                    Ok((qp, peer)) => break (qp, peer),
-                    Err(error) => assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}"),
+            let init = QueuePairInit::new(&handle).max_send_wr(6).max_recv_wr(1);
+            let (mut qp, _peer) = wait_for(|| match fabric.try_one_way(&init) {
+                Ok(made) => Some(made),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
+                    None
                 }
-                thread::yield_now();
-            };
+            });
             for (queue, place) in [(&mut qp.send, 0), (&mut first.send, 3)] {
                 for user in 6 * round + place..6 * round + place + 3 {
                     let mut buf = wait_for_buf(&pool);
                     buf.fill(u8::try_from(user % 251).unwrap());
-                    while let Err(refused) = queue.post(work, buf, user) {
+                    let mut buf = Some(buf);
+                    wait_for(|| {
+                        let posted = queue.post(work, buf.take()?, user);
+                        let Err(refused) = posted else {
+                            return Some(());
+                        };
                         assert_eq!(refused.error().kind(), ErrorKind::QueueFull);
-                        buf = refused.into_buf().unwrap();
-                        thread::yield_now();
-                    }
+                        buf = refused.into_buf();
+                        None
+                    });
                 }
             }
             if round % 3 == 0 {
