@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::{bindings, cargo, setup, test};
+use crate::{bindings, cargo, overhead, setup, test};
 
 /// Run every check that a change has to pass, and then all tests
 #[derive(Debug, clap::Args)]
@@ -41,6 +41,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     step("documentation without the C libraries", &|| {
         cargo(&mut doc_without_libraries())
     })?;
+    step("overhead", &|| overhead::check(args.install))?;
 
     eprintln!("== {}", summary(&times));
     eprintln!("== tests");

@@ -55,7 +55,7 @@ pub(crate) fn overhead_needs() -> Vec<Need> {
 
 /// What `cargo xtask ci` needs.
 pub(crate) fn ci_needs() -> Vec<Need> {
-    [&test_needs(false, false), BINDINGS].concat()
+    [&test_needs(false, false), BINDINGS, COUNTING].concat()
 }
 
 /// Root gets what is missing installed; others must say `--install`.
