@@ -8,7 +8,7 @@ use std::time::Duration;
 use rdma_sys::{ibv_wc, ibv_wc_status};
 use rdmacm::{
     AsyncEventType, AsyncSource, Completion, CompletionQueue, ErrorKind, Pool, ProtectionDomain,
-    QueuePair, SharedReceiveQueue, Status,
+    QueuePair, QueuePairInit, SharedReceiveQueue, Status,
 };
 use standin::Standin;
 use standin::link::{Fabric, SIZE, Seen, drain, init, next, next_buf, received, sent};
@@ -18,7 +18,7 @@ const GOOD: ibv_wc_status = ibv_wc_status::IBV_WC_SUCCESS;
 
 /// A queue whose pairs complete to several completion queues.
 fn for_several(pd: &ProtectionDomain, max_wr: u32) -> SharedReceiveQueue {
-    pd.create_srq(max_wr, 2).unwrap()
+    pd.create_srq_for_several_cqs(max_wr, 2).unwrap()
 }
 
 /// A pair that receives from `srq` and completes to `cq`, and its peer, which completes to `far`.
@@ -369,4 +369,25 @@ fn a_close_leaves_the_receives_of_a_shared_queue_where_they_are() {
         buf, other, far_one, far_other, srq, cq, far_cq, pool, fabric,
     ));
     standin.nothing_left();
+}
+
+#[test]
+#[ignore = "needs the stand-in libraries: cargo xtask test"]
+fn a_second_completion_queue_needs_a_queue_that_was_made_for_several() {
+    let _standin = Standin::start();
+    let fabric = Fabric::new();
+    let (near, other, far_cq) = (fabric.cq(16), fabric.cq(16), fabric.cq(8));
+    let srq = fabric.pd.create_srq(4, 1).unwrap();
+    let (one, far_one) = pair(&fabric, &near, &srq, &far_cq);
+    let init = QueuePairInit::new(&other.handle()).max_send_wr(2).srq(&srq);
+    let far = QueuePairInit::new(&far_cq.handle())
+        .max_send_wr(2)
+        .max_recv_wr(1);
+    let error = fabric.try_link(&init, &far).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::State, "{error}");
+    assert!(
+        error.to_string().contains("create_srq_for_several_cqs"),
+        "{error}"
+    );
+    drop((one, far_one));
 }

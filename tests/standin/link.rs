@@ -109,7 +109,7 @@ impl Fabric {
     }
 
     /// The same, if the first can be made.
-    fn try_link(
+    pub(crate) fn try_link(
         &self,
         near: &QueuePairInit,
         far: &QueuePairInit,
