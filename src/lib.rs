@@ -70,7 +70,15 @@
 //!
 //! Nothing that a program has to think of: each object holds a share of what it needs, and they may be dropped in any order
 //! and on any thread. A queue pair ends before its id, an id before its channel, and a device is open while anything on it
-//! is alive. A buffer that was posted belongs to its request until the completion brings it back.
+//! is alive. A buffer that was posted belongs to its request until the completion brings it back. The page
+#![cfg_attr(
+    doc,
+    doc = "[`soundness`] says rule by rule which type keeps it and which test shows it."
+)]
+#![cfg_attr(
+    not(doc),
+    doc = "`soundness` says rule by rule which type keeps it and which test shows it."
+)]
 //!
 //! # Versions
 //!
@@ -90,6 +98,8 @@ mod net;
 #[doc(alias = "rdma_getaddrinfo")]
 pub mod not_wrapped;
 mod os;
+#[cfg(doc)]
+pub mod soundness;
 mod status;
 mod verbs;
 

@@ -4,8 +4,8 @@
 //! |---|---|
 //! | `rdma_create_ep`, `rdma_get_request`, `rdma_destroy_ep` | synchronous ids: their calls wait inside the library, for ever if the peer wills, and a failed `rdma_get_request` loses the new id. [`Listener`](crate::Listener) and [`Connector`](crate::Connector) are what they are for |
 //! | `rdma_create_id` without a channel, `rdma_migrate_id` to none | the same |
-//! | `rdma_destroy_qp` | returns nothing and forgets a queue pair that is still alive; [`QueuePair::close`](crate::QueuePair::close) reports the error |
-//! | `rdma_create_srq`, `rdma_destroy_srq` | keep the shared receive queue in the id, whose end then depends on it |
+//! | `rdma_destroy_qp` | returns nothing and forgets a queue pair that is still alive; [`QueuePair::close`](crate::QueuePair::close) and [`destroy`](crate::QueuePair::destroy) report the error |
+//! | `rdma_create_srq`, `rdma_destroy_srq` | keep the shared receive queue in the id, whose end then depends on it; [`ProtectionDomain::create_srq`](crate::ProtectionDomain::create_srq) makes one |
 //! | `rdma_get_devices`, `rdma_free_devices` | open every device of the machine and keep it from being removed |
 //! | `rdma_reg_msgs`, `rdma_post_send` and the other inlines of `rdma_verbs.h` | take bare pointers; [`Pool`](crate::Pool), [`SendQueue`](crate::SendQueue) and [`ReceiveQueue`](crate::ReceiveQueue) are what they are for |
 //! | `rsocket` and its family | sockets in all but name, with file descriptors that the library does not check |

@@ -3,7 +3,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::cq::CqHandle;
-use super::ring::{Producer, Ring};
+use super::producer::Producer;
+use super::ring::Ring;
 use crate::error::Result;
 
 /// A ring that is attached to a completion queue, until this is dropped: after the end of its queue pair.

@@ -208,7 +208,21 @@ impl CompletionQueue {
         };
         // SAFETY: as in `poll`.
         let marked = unsafe { slot.as_ref() };
-        // SAFETY: this value is the consumer, or one of several of a slot that has no run; it has seen the id.
+        let several = self
+            .table
+            .ring(wc.wr_id)
+            .is_some_and(|ring| ring.has_many_consumers);
+        if several {
+            // One of several consumers asks for the slot before it reads anything in it.
+            let found = match marked.claim(wc.wr_id) {
+                // SAFETY: claimed; such a ring has no other marks than the one that says that the kind was written.
+                true => unsafe { marked.held() }.kind(),
+                false => Kind::Foreign,
+            };
+            completion.write(self.completion(found, Done { slot: marked, wc }, wc.wr_id));
+            return;
+        }
+        // SAFETY: this value is the consumer, and has seen the id.
         let run = unsafe { self.run_before(marked, wc) };
         if run > 0 {
             self.hand_out_run(entry, run);
@@ -221,7 +235,7 @@ impl CompletionQueue {
         }
         // SAFETY: as in `poll`.
         let slot = unsafe { slot.as_ref() };
-        // SAFETY: this value is the consumer, or one of several; it has seen the id.
+        // SAFETY: this value is the consumer, and has seen the id.
         let kind = unsafe { slot.kind() };
         completion.write(self.completion(kind, Done { slot, wc }, wc.wr_id));
     }
@@ -356,10 +370,6 @@ impl CompletionQueue {
         let Some(ring) = self.table.ring(id) else {
             return Completion::Foreign(Foreign::new(done.wc));
         };
-        // One of several consumers of a shared queue's slot asks for it first.
-        if ring.has_many_consumers && !done.slot.claim(id) {
-            return Completion::Foreign(Foreign::new(done.wc));
-        }
         match kind {
             // SAFETY: the kind says what is in the slot, and the entry is taken, or the request is out of its run.
             Kind::Sent => Completion::Sent(unsafe { Sent::new(done) }),
@@ -437,8 +447,8 @@ impl CompletionQueue {
                 continue;
             };
             let run = match wc.wr_id & MARKS {
-                // SAFETY: this value is the consumer, and has seen the id, whose mark says that the run was written.
-                MARK_OTHER => unsafe { slot.held() }.run(),
+                // SAFETY: this value is the one consumer, and has seen the id, whose mark says that the run was written.
+                MARK_OTHER if !ring.has_many_consumers => unsafe { slot.held() }.run(),
                 _ => 0,
             };
             let place = ring.place();

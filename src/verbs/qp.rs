@@ -10,11 +10,13 @@ use rdma_sys::{ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state, 
 use super::attached::Attached;
 use super::cq::{CompletionQueue, CqHandle};
 use super::pd::ProtectionDomain;
+use super::producer::Producer;
 use super::qp_inner::{QpInner, QpOwner, Receives};
 use super::recv_queue::ReceiveQueue;
-use super::ring::{MAX_DEPTH, Producer, Ring};
+use super::ring::{MAX_DEPTH, Ring};
 use super::rnr_timer::rnr_timer_code;
-use super::send_queue::{SendLimits, SendQueue};
+use super::send_limits::SendLimits;
+use super::send_queue::SendQueue;
 use super::slot::Slot;
 use super::srq::{SharedQueue, SharedReceiveQueue};
 use super::stage::{Inline, MAX_PIECES};

@@ -7,10 +7,10 @@ use rdma_sys::{ibv_qp, ibv_recv_wr};
 
 use super::op::Op;
 use super::prepared::Prepared;
+use super::producer::Producer;
 use super::qp_inner::{QpInner, Receives};
 use super::refused::{Refused, full};
-use super::ring::Producer;
-use super::send_queue::{post_error, too_many};
+use super::send_limits::{post_error, too_many};
 use super::slot::{Held, Kind};
 use super::stage::{Sink, Stage};
 use crate::error::{Error, Result};

@@ -2,29 +2,25 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::mem;
 use std::process;
 use std::ptr::NonNull;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rdma_sys::{ibv_sge, ibv_wc};
+use rdma_sys::ibv_wc;
 
-use super::buf::Piece;
-use super::completion::{Completion, Done, finished};
+use super::completion::{Completion, Done};
 use super::cq::CompletionQueue;
-use super::lent::{Lent, LentMut};
-use super::op::Op;
+use super::lent::Lent;
+use super::loan::{Loan, LoanMut, Returned, ReturnedMut};
 use super::qp::QueuePair;
 use super::qp_inner::Receives;
 use super::refused::Refused;
 use super::ring::Ring;
-use super::slot::{Held, Kind, MARK_LENT, MARK_LENT_MUT, Slot};
-use super::stage::{Further, Memory, Payload, Sink, Stage};
+use super::slot::{Kind, MARK_LENT, MARK_LENT_MUT, Slot};
 use super::work::{Fetch, Work};
 use crate::error::{Error, Result};
 use crate::os::deadline_after;
-use crate::status::Status;
 
 /// How long a queue pair in its error state may take to flush what is lent.
 const FLUSH: Duration = Duration::from_secs(1);
@@ -50,21 +46,6 @@ pub enum Scoped<'c, 'env> {
     /// A request on memory that was lent for writing, too.
     LentMut(ReturnedMut<'c, 'env>),
 }
-
-/// A finished request on [`Lent`] memory. The loan ends when this is dropped, unless the memory is taken out.
-pub struct Returned<'c, 'env> {
-    done: Done<'c>,
-    _env: PhantomData<Lent<'env>>,
-}
-
-/// A finished request on [`LentMut`] memory. The loan ends when this is dropped, unless the memory is taken out.
-pub struct ReturnedMut<'c, 'env> {
-    done: Done<'c>,
-    _env: PhantomData<LentMut<'env>>,
-}
-
-finished!(Returned, '_);
-finished!(ReturnedMut, '_);
 
 impl QueuePair {
     /// Runs `f` with a scope in which requests may work on memory that is only borrowed: what was [lent](Lent) is with the
@@ -214,16 +195,12 @@ impl<'env> Scope<'_, 'env> {
             let slot = unsafe { slot.as_ref() };
             let done = Done { slot, wc };
             if id & MARK_LENT != 0 {
-                return Ok(Some(Scoped::Lent(Returned {
-                    done,
-                    _env: PhantomData,
-                })));
+                // SAFETY: the mark says that there is a loan, which is of this scope, and the entry is taken.
+                return Ok(Some(Scoped::Lent(unsafe { Returned::new(done) })));
             }
             if id & MARK_LENT_MUT != 0 {
-                return Ok(Some(Scoped::LentMut(ReturnedMut {
-                    done,
-                    _env: PhantomData,
-                })));
+                // SAFETY: the mark says that there is a loan, which is of this scope, and the entry is taken.
+                return Ok(Some(Scoped::LentMut(unsafe { ReturnedMut::new(done) })));
             }
         }
         self.poll_own(entry)
@@ -243,14 +220,10 @@ impl<'env> Scope<'_, 'env> {
         let done = Done { slot, wc };
         // SAFETY: the queue is the one consumer of its rings, and has seen the id.
         Ok(Some(match unsafe { slot.kind() } {
-            Kind::LentMut => Scoped::LentMut(ReturnedMut {
-                done,
-                _env: PhantomData,
-            }),
-            _ => Scoped::Lent(Returned {
-                done,
-                _env: PhantomData,
-            }),
+            // SAFETY: the kind says that there is a loan, which is of this scope, and the entry is taken.
+            Kind::LentMut => Scoped::LentMut(unsafe { ReturnedMut::new(done) }),
+            // SAFETY: as above.
+            _ => Scoped::Lent(unsafe { Returned::new(done) }),
         }))
     }
 
@@ -347,223 +320,6 @@ unsafe fn take_lent(slot: &Slot) {
         // SAFETY: from `into_piece` of a loan that lives as long as the scope, and taken once. (The writable kind's is larger,
         // and its end is the same.)
         drop(unsafe { Lent::from_piece(piece) });
-    }
-}
-
-/// What a request in a scope sends: whatever it does outside, or [`Lent`] or [`LentMut`] memory.
-#[expect(private_bounds, reason = "only the types here can be loans")]
-pub trait Loan<'env>: Memory + Stage {
-    /// Whether the memory is lent.
-    #[doc(hidden)]
-    const IS_LENT: bool;
-}
-
-impl<'env> Loan<'env> for Lent<'env> {
-    const IS_LENT: bool = true;
-}
-
-impl<'env> Loan<'env> for LentMut<'env> {
-    const IS_LENT: bool = true;
-}
-
-impl<P: Payload> Loan<'_> for P {
-    const IS_LENT: bool = false;
-}
-
-/// Where a request in a scope puts what arrives: whatever it does outside, or [`LentMut`] memory.
-pub trait LoanMut<'env>: Loan<'env> + Memory<Back = Self> {}
-
-impl<'env> LoanMut<'env> for LentMut<'env> {}
-
-impl<P: Sink> LoanMut<'_> for P {}
-
-impl Memory for Lent<'_> {
-    type Back = Self;
-}
-
-impl Memory for LentMut<'_> {
-    type Back = Self;
-}
-
-// SAFETY: the one range is the loan's, and the loan is in `held`.
-unsafe impl Stage for Lent<'_> {
-    const KIND: Kind = Kind::Lent;
-
-    #[inline]
-    fn pieces(&self) -> usize {
-        1
-    }
-
-    #[inline]
-    fn bytes(&self) -> u64 {
-        self.piece().filled.length.into()
-    }
-
-    #[inline]
-    unsafe fn stage<'r>(
-        self,
-        _: bool,
-        held: &mut Held,
-        _: impl FnOnce() -> Further<'r>,
-        sges: *mut ibv_sge,
-    ) {
-        // SAFETY: the caller gives room for one element.
-        unsafe { sges.write(self.piece().filled) };
-        held.piece = Some(self.into_piece());
-    }
-
-    unsafe fn unstage(held: Held, _: Further<'_>) -> Self {
-        let piece = staged(held);
-        // SAFETY: `stage` has put it there, and the caller says that the device does not have it.
-        unsafe { Self::from_piece(piece) }
-    }
-
-    fn back(self) -> Self {
-        self
-    }
-}
-
-// SAFETY: the one range is the loan's, for writing, and the loan is in `held`.
-unsafe impl Stage for LentMut<'_> {
-    const KIND: Kind = Kind::LentMut;
-
-    #[inline]
-    fn pieces(&self) -> usize {
-        1
-    }
-
-    #[inline]
-    fn bytes(&self) -> u64 {
-        self.piece().filled.length.into()
-    }
-
-    #[inline]
-    fn address(&self) -> u64 {
-        self.piece().filled.addr
-    }
-
-    #[inline]
-    fn set_length(&mut self, length: u32) {
-        LentMut::set_length(self, length);
-    }
-
-    #[inline]
-    unsafe fn stage<'r>(
-        self,
-        whole: bool,
-        held: &mut Held,
-        _: impl FnOnce() -> Further<'r>,
-        sges: *mut ibv_sge,
-    ) {
-        let piece = self.piece();
-        let sge = if whole { piece.whole } else { piece.filled };
-        // SAFETY: the caller gives room for one element.
-        unsafe { sges.write(sge) };
-        held.piece = Some(self.into_piece());
-    }
-
-    unsafe fn unstage(held: Held, _: Further<'_>) -> Self {
-        let piece = staged(held);
-        // SAFETY: `stage` has put it there, and the caller says that the device does not have it.
-        unsafe { Self::from_piece(piece) }
-    }
-
-    fn back(self) -> Self {
-        self
-    }
-}
-
-fn staged(held: Held) -> NonNull<Piece> {
-    match held.piece {
-        Some(piece) => piece,
-        None => unreachable!("a staged loan is in its slot"),
-    }
-}
-
-impl<'c, 'env> Returned<'c, 'env> {
-    #[inline]
-    fn done(&self) -> Done<'c> {
-        self.done
-    }
-
-    /// The memory, to be lent again.
-    #[inline]
-    #[must_use]
-    pub fn into_lent(self) -> Lent<'env> {
-        let done = self.done;
-        mem::forget(self);
-        // SAFETY: of a slot with a loan, and taken once, since this value is gone.
-        let piece = unsafe { taken(done) };
-        // SAFETY: a loan of this scope, for reading.
-        unsafe { Lent::from_piece(piece) }
-    }
-}
-
-impl<'c, 'env> ReturnedMut<'c, 'env> {
-    #[inline]
-    fn done(&self) -> Done<'c> {
-        self.done
-    }
-
-    /// The memory, to be lent again. After a receive it is as long as what arrived, and empty unless that was carried out.
-    #[inline]
-    #[must_use]
-    pub fn into_lent(self) -> LentMut<'env> {
-        let done = self.done;
-        mem::forget(self);
-        let op = done.op();
-        // SAFETY: of a slot with a loan, and taken once, since this value is gone.
-        let piece = unsafe { taken(done) };
-        // SAFETY: a loan of this scope, for writing.
-        let mut lent = unsafe { LentMut::from_piece(piece) };
-        if op == Op::Receive {
-            let length = done.received(lent.piece().whole.length);
-            lent.set_length(length);
-        }
-        lent
-    }
-
-    /// The immediate value that came with a message, if one did.
-    #[must_use]
-    pub fn imm(&self) -> Option<u32> {
-        match self.op() {
-            Op::Receive => self.done.imm(),
-            _ => None,
-        }
-    }
-}
-
-/// Takes the loan out of a slot, and gives the slot back.
-///
-/// # Safety
-///
-/// The slot has a loan, which is taken once.
-#[inline]
-unsafe fn taken(done: Done<'_>) -> NonNull<Piece> {
-    // SAFETY: whoever has a `Done` is the consumer.
-    let held = unsafe { done.slot.held() };
-    done.slot.free();
-    // SAFETY: the caller says that there is one.
-    unsafe { held.piece.unwrap_unchecked() }
-}
-
-impl Drop for Returned<'_, '_> {
-    #[inline]
-    fn drop(&mut self) {
-        // SAFETY: of a slot with a loan, not taken, since `into_lent` forgets this value.
-        let piece = unsafe { taken(self.done) };
-        // SAFETY: a loan of this scope.
-        drop(unsafe { Lent::from_piece(piece) });
-    }
-}
-
-impl Drop for ReturnedMut<'_, '_> {
-    #[inline]
-    fn drop(&mut self) {
-        // SAFETY: of a slot with a loan, not taken, since `into_lent` forgets this value.
-        let piece = unsafe { taken(self.done) };
-        // SAFETY: a loan of this scope.
-        drop(unsafe { LentMut::from_piece(piece) });
     }
 }
 

@@ -126,7 +126,7 @@ impl fmt::Debug for Table {
 #[cfg(test)]
 mod tests {
     use super::super::op::Op;
-    use super::super::ring::Producer;
+    use super::super::producer::Producer;
     use super::super::slot::{Held, Kind};
     use super::*;
 

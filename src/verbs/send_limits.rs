@@ -1,0 +1,96 @@
+use super::send_queue::OP;
+use super::stage::Stage;
+use super::work::Work;
+use crate::error::{Error, ErrorKind, Result};
+
+/// What one request may hold.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SendLimits {
+    pub(super) max_sge: u32,
+    pub(super) max_inline_data: u32,
+    pub(super) iwarp: bool,
+    /// Whether the queue pair's type has reads and atomics.
+    pub(super) reads: bool,
+}
+
+impl SendLimits {
+    /// That `payload` fits the queue, and what it is sent to.
+    #[inline]
+    pub(super) fn check<S: Stage>(&self, work: &Work, payload: &S) -> Result<()> {
+        self.check_pieces(payload.pieces())?;
+        if S::FLAGS & rdma_sys::IBV_SEND_INLINE != 0
+            && payload.bytes() > self.max_inline_data.into()
+        {
+            return Err(too_long_inline(payload.bytes(), self.max_inline_data));
+        }
+        if let Some(room) = work.room() {
+            if payload.bytes() > room.into() {
+                return Err(too_short(payload.bytes(), room));
+            }
+        }
+        if work.has_imm() && self.iwarp {
+            return Err(Error::unsupported(OP, "immediate data", "iWARP"));
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn check_pieces(&self, pieces: usize) -> Result<()> {
+        if pieces > 1 && pieces > self.max_sge as usize {
+            return Err(too_many(OP, "max_send_sge", pieces, self.max_sge));
+        }
+        Ok(())
+    }
+}
+
+/// The error of a number that a post has returned: an errno, of either sign.
+pub(super) fn post_error(op: &'static str, returned: i32) -> Error {
+    let errno = returned.saturating_abs();
+    let kind = match errno {
+        libc::ENOMEM => ErrorKind::QueueFull,
+        errno => ErrorKind::of_errno(errno),
+    };
+    Error::os_as(op, errno, kind)
+}
+
+#[cold]
+pub(super) fn too_many(op: &'static str, field: &'static str, pieces: usize, limit: u32) -> Error {
+    Error::too_large(
+        op,
+        field,
+        pieces as u64,
+        limit.into(),
+        "make the queue pair for more pieces, or send fewer",
+    )
+}
+
+#[cold]
+fn too_long_inline(len: u64, limit: u32) -> Error {
+    Error::too_large(
+        OP,
+        "length of the inline data",
+        len,
+        limit.into(),
+        "make the queue pair with a larger max_inline_data, or send a buffer",
+    )
+}
+
+#[cold]
+pub(super) fn too_short(len: u64, limit: u32) -> Error {
+    Error::too_large(
+        OP,
+        "length of the buffer",
+        len,
+        limit.into(),
+        "the peer's memory is shorter; set the buffer's length",
+    )
+}
+
+#[cold]
+pub(super) fn no_reads() -> Error {
+    Error::state(
+        OP,
+        "a connection with an initiator_depth of at least 1 for reads and atomics",
+        "this one was made with 0: the queue pair would never carry them out",
+    )
+}
