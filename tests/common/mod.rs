@@ -8,6 +8,7 @@ pub(crate) mod iwarp;
 pub(crate) mod load;
 pub(crate) mod raw;
 pub(crate) mod removal;
+pub(crate) mod tools;
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -216,6 +217,11 @@ impl Drop for Server {
 
 /// Runs a program to its end, which must come in time.
 pub(crate) fn run(command: &mut Command) -> Output {
+    run_within(PATIENCE, command)
+}
+
+/// Runs a program to its end, which must come within `patience`.
+pub(crate) fn run_within(patience: Duration, command: &mut Command) -> Output {
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -226,10 +232,10 @@ pub(crate) fn run(command: &mut Command) -> Output {
     let pid = child.id();
     let (sender, receiver) = mpsc::channel();
     let waiter = thread::spawn(move || sender.send(child.wait_with_output()));
-    let output = receiver.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+    let output = receiver.recv_timeout(patience).unwrap_or_else(|_| {
         // The child is this test's own and was not waited for, so the number is still its.
         let _ = Command::new("kill").arg(pid.to_string()).status();
-        panic!("{command:?} took longer than {PATIENCE:?}")
+        panic!("{command:?} took longer than {patience:?}")
     });
     drop(waiter);
     output.expect("its own child")

@@ -1,0 +1,140 @@
+//! The server: it reads each ping out of the client's memory, and writes it back.
+
+use std::error::Error;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::thread;
+
+use rdmacm::{Buf, CmId, ConnRequest, EventChannel, EventKind, RemoteMemory};
+
+use crate::client::param;
+use crate::end::{End, Next};
+use crate::tool::{self, Outcome};
+use crate::{Args, ping};
+
+/// Serves one client, or with `-P` each on a thread of its own.
+pub(crate) fn run(args: &Args) -> Outcome {
+    let addr = match &args.address {
+        Some(name) => tool::host(name, args.port)?,
+        None => SocketAddr::from((Ipv4Addr::UNSPECIFIED, args.port)),
+    };
+    let channel = EventChannel::new()?;
+    let listener = CmId::new(&channel)?;
+    listener.bind_addr(addr)?;
+    // As many requests may wait as the kernel lets: a burst of clients is none too many.
+    listener.listen(0)?;
+    println!("listening on {}", listener.local_addr().unwrap_or(addr));
+    loop {
+        let Some(EventKind::ConnectRequest(request)) = channel.wait(None)?.map(|event| event.kind)
+        else {
+            continue;
+        };
+        if !args.persistent {
+            return serve(args, request);
+        }
+        let args = args.clone();
+        // A client that fails is that client's end, not the server's. One without a thread is rejected with its request.
+        let started = thread::Builder::new().spawn(move || {
+            let peer = request.peer_addr();
+            if let Err(error) = serve(&args, request) {
+                eprintln!("error: {error}, with {peer:?}");
+            }
+        });
+        if let Err(error) = started {
+            eprintln!("error: no thread for a client: {error}");
+        }
+    }
+}
+
+/// Serves one client until it leaves.
+fn serve(args: &Args, request: ConnRequest) -> Outcome {
+    // Its events come to a channel of its own, as another thread reads the listener's.
+    let channel = EventChannel::new()?;
+    request.migrate(&channel)?;
+    let own_qp = args.own_qp > 0;
+    let mut end = End::new(&request.context()?, channel, |pd, init| {
+        if own_qp {
+            request.create_external_qp(pd, init)
+        } else {
+            request.create_qp(pd, init)
+        }
+    })?;
+    let pool = end.pd.pool(1, args.size as usize)?;
+    let data = pool.take().ok_or("the pool has one buffer")?;
+    let id = if own_qp {
+        request.accept_with(&param())?
+    } else {
+        request.accept()?
+    };
+    args.step("accepted");
+    let result = pings(args, &mut end, data);
+    let left = id.disconnect().and(end.close());
+    args.step("the connection has ended");
+    result?;
+    Ok(left?)
+}
+
+fn pings(args: &Args, end: &mut End, mut data: Buf) -> Outcome {
+    for number in (0..u32::MAX).cycle() {
+        let Some(start) = memory(end)? else {
+            return Ok(());
+        };
+        args.step(&format!("reading from {start:?}"));
+        data.set_len(len_of(start, data.capacity())?);
+        end.qp.send.read(data, start, 0)?;
+        let Some(read) = done(end)? else {
+            return Ok(());
+        };
+        data = read;
+        if args.validate > 0 && data[..] != ping::content(number, data.len())[..] {
+            return Err(format!("ping {number} has other bytes than a client's").into());
+        }
+        if args.verbose > 0 {
+            println!("ping {number}: {}", ping::text(&data));
+        }
+        end.tell(READY)?;
+
+        let Some(sink) = memory(end)? else {
+            return Ok(());
+        };
+        args.step(&format!("writing to {sink:?}"));
+        data.set_len(ping::text_len(&data));
+        end.qp.send.write(data, sink, 0)?;
+        let Some(written) = done(end)? else {
+            return Ok(());
+        };
+        data = written;
+        end.tell(READY)?;
+    }
+    Ok(())
+}
+
+/// The message that says no more than that the client may go on.
+const READY: RemoteMemory = RemoteMemory::new(0, 0, 0);
+
+/// How many bytes to read.
+fn len_of(memory: RemoteMemory, room: usize) -> Result<usize, Box<dyn Error>> {
+    let len = usize::try_from(memory.len())?;
+    if (1..=room).contains(&len) {
+        Ok(len)
+    } else {
+        Err(format!("the client's pings have {len} bytes, this server (-S) takes {room}").into())
+    }
+}
+
+/// The memory that the client tells of next; `None` when it has left.
+fn memory(end: &mut End) -> Outcome<Option<RemoteMemory>> {
+    match end.next()? {
+        Next::Message(memory) => Ok(Some(memory)),
+        Next::Done(_) => Err("a read or write has ended that was not asked for".into()),
+        Next::Ended => Ok(None),
+    }
+}
+
+/// The buffer that was read into or written from; `None` when the client has left.
+fn done(end: &mut End) -> Outcome<Option<Buf>> {
+    match end.next()? {
+        Next::Done(data) => Ok(Some(data)),
+        Next::Message(_) => Err("the client has sent a message too early".into()),
+        Next::Ended => Ok(None),
+    }
+}
