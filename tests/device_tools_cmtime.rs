@@ -71,7 +71,9 @@ fn cmtime_and_its_twin_connect_and_tell_the_same() {
         let mut client = client("cmtime");
         let output = run(client.args(["-s", ADDR, "-b", ADDR, "-c", CONNECTIONS]));
         let text = text(&output);
-        assert!(!text.contains("error"), "{client:?}: {text}");
+        // So failures are told, here and in C.
+        let failed = |line: &str| line.starts_with("connection ") || line.contains("error");
+        assert!(!text.lines().any(failed), "{client:?}: {text}");
         let found = text
             .lines()
             .find(|line| line.starts_with("step "))
@@ -122,6 +124,8 @@ fn cmtime_connects_over_ipv6_and_tells_of_failures() {
         let text = text(&run(
             program("cmtime").args(["-s", ADDR, "-c", "2", "-p", "7499"])
         ));
+        let told = |line: &&str| line.starts_with("connection ") || line.contains("error");
+        assert_eq!(text.lines().filter(told).count(), 2, "{text}");
         // Of what has not happened the shortest time has no place in its column.
         let (_, rows) = text.split_once("step ").expect("a table");
         assert_eq!(rows.lines().count(), 8, "{text}");
