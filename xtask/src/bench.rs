@@ -1,11 +1,15 @@
 //! `cargo xtask bench`: latency and bandwidth beside perftest, in one boot.
 //!
-//! Each round runs every row three times: perftest, `benches/perf`, and perftest again, whose difference from the first is
-//! what chance does. Of the rounds the best counts. This file starts the rounds, in the micro-VM or on the machine's own
-//! device, and judges; `bench/runs.rs` is what runs there.
+//! Each round runs every job (`bench/rows.rs`) three times: C's program, ours, and C's again, whose difference from the first is
+//! what chance does. This file starts the rounds, in the micro-VM or on the machine's own device, and judges; `bench/runs.rs`
+//! is what runs there.
 
+mod perftest;
+mod process;
 mod rows;
 pub(crate) mod runs;
+mod samples;
+mod summary;
 
 use std::{
     io::{self, Write},
@@ -19,17 +23,17 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use softroce::{EXIT_TIME_LIMIT, Stdio, Vm};
 
-use self::rows::{ROWS, Sample, Summary};
+use self::{rows::Job, samples::Sample, summary::Summary};
 use crate::{cargo, device, setup};
 
 /// Measure latency and bandwidth beside perftest's programs
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only a few runs of each
+    /// Only some of the rows
     #[arg(long)]
     quick: bool,
     /// How many runs of each
-    #[arg(long, value_name = "N", default_value_t = 15, conflicts_with = "quick")]
+    #[arg(long, value_name = "N", default_value_t = 15)]
     runs: u32,
     /// End the rounds after so many seconds, with fewer runs
     #[arg(long, value_name = "SECONDS", default_value_t = 480)]
@@ -42,7 +46,8 @@ pub(crate) struct Args {
     install: bool,
 }
 
-const QUICK: u32 = 3;
+/// Fewer runs are no measurement.
+const LEAST: u32 = 3;
 
 /// The address of `rxe0` in the virtual machine.
 const VM_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1));
@@ -67,17 +72,19 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         .iter()
         .find(|executable| executable.name == "perf")
         .context("cargo built no program called perf")?;
-    let rounds = if args.quick { QUICK } else { args.runs.max(1) };
+    let rounds = args.runs.max(1);
     let command = runs::Args {
         address,
         perf: perf.path.clone(),
+        quick: args.quick,
         rounds,
         time: args.time,
     };
     let mut argv = vec![setup::this_program()?.into_os_string()];
     argv.extend(command.to_command_line());
-    for row in ROWS {
-        println!("{}", row.conditions());
+    let jobs = rows::jobs(args.quick);
+    for job in &jobs {
+        println!("{}", job.conditions());
     }
     let said = Said::default();
     let outcome = Vm::new()
@@ -85,21 +92,21 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         .consent(consent)
         .time_limit(Duration::from_secs(args.time) + BEYOND)
         .run_with(argv, Stdio::to(said.clone(), io::stderr()))?;
-    let samples = rows::samples(&said.text())?;
+    let samples = samples::read(&said.text())?;
     match outcome.code {
         0 => {}
         EXIT_TIME_LIMIT => bail!("a round has not ended in time; --time allows for more"),
         _ => return Ok(ExitCode::FAILURE),
     }
-    judge(&samples, rounds)
+    judge(&jobs, &samples, rounds)
 }
 
-fn judge(samples: &[Sample], rounds: u32) -> Result<ExitCode> {
-    let summaries = ROWS
-        .iter()
+fn judge(jobs: &[Box<dyn Job>], samples: &[Sample], rounds: u32) -> Result<ExitCode> {
+    let rows = jobs.iter().flat_map(|job| job.rows());
+    let summaries = rows
         .map(|row| Summary::new(row, samples))
         .collect::<Result<Vec<_>>>()?;
-    println!("\n{}", rows::HEAD);
+    println!("\n{}", summary::HEAD);
     for summary in &summaries {
         println!("{}", summary.line());
     }
@@ -109,12 +116,12 @@ fn judge(samples: &[Sample], rounds: u32) -> Result<ExitCode> {
             "note: {runs} of {rounds} runs of each were made in the time; --time allows for more"
         );
     }
-    let few = runs.is_none_or(|runs| runs < QUICK as usize);
+    let few = runs.is_none_or(|runs| runs < LEAST as usize);
     let file = setup::workspace().join(RESULTS);
     write(&file, &summaries).with_context(|| format!("cannot write {}", file.display()))?;
     println!("The figures are in {RESULTS}.");
     if few {
-        bail!("fewer than {QUICK} runs of each are no measurement; --time allows for more");
+        bail!("fewer than {LEAST} runs of each are no measurement; --time allows for more");
     }
     let faults: Vec<String> = summaries.iter().filter_map(Summary::fault).collect();
     for fault in &faults {

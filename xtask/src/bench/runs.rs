@@ -2,17 +2,18 @@
 
 use std::{
     ffi::OsString,
-    io::Read as _,
     net::IpAddr,
     path::PathBuf,
-    process::{Child, Command, ExitCode, Stdio},
-    thread,
+    process::ExitCode,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, ensure};
 
-use super::rows::{Kind, ROWS, Row, Sample, Who};
+use super::{
+    rows::{self, Job, Row},
+    samples::{Sample, Who},
+};
 
 /// Run the rounds of the benchmark
 #[derive(Debug, clap::Args)]
@@ -20,9 +21,12 @@ pub(crate) struct Args {
     /// The address of an RDMA device
     #[arg(long)]
     pub(crate) address: IpAddr,
-    /// Our program
+    /// Our program beside perftest's
     #[arg(long)]
     pub(crate) perf: PathBuf,
+    /// Only the rows of a quick look
+    #[arg(long)]
+    pub(crate) quick: bool,
     /// How many rounds
     #[arg(long)]
     pub(crate) rounds: u32,
@@ -34,7 +38,7 @@ pub(crate) struct Args {
 impl Args {
     /// These arguments as a command line, for another run of this program.
     pub(crate) fn to_command_line(&self) -> Vec<OsString> {
-        vec![
+        let mut line = vec![
             "bench-runs".into(),
             "--address".into(),
             self.address.to_string().into(),
@@ -44,20 +48,24 @@ impl Args {
             self.rounds.to_string().into(),
             "--time".into(),
             self.time.to_string().into(),
-        ]
+        ];
+        if self.quick {
+            line.push("--quick".into());
+        }
+        line
     }
 }
 
-/// For a server to listen, and for a pair to end.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// How often a run is tried: perftest gives up easily when the machine is busy.
 const TRIES: u32 = 3;
+/// The first run's, less one.
 const PORT: u16 = 18515;
 
 /// Runs the rounds. Each figure is a line on standard output, how far it is one on standard error.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let start = Instant::now();
     let limit = Duration::from_secs(args.time);
+    let jobs = rows::jobs(args.quick);
     let mut longest = Duration::ZERO;
     let mut port = PORT;
     for round in 0..args.rounds {
@@ -65,13 +73,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         if round > 0 && start.elapsed() + longest > limit {
             break;
         }
-        for row in ROWS {
-            let mut turn = Who::ALL;
-            turn.rotate_left(round as usize % Who::ALL.len());
-            for who in turn {
-                let figure = attempt(args, row, who, &mut port)?;
-                let test = row.test.to_owned();
-                println!("{}", Sample { test, who, figure });
+        for job in &jobs {
+            if rows::takes_part(job.at_most(), round, args.rounds) {
+                every(args, job.as_ref(), round, &mut port)?;
             }
         }
         longest = longest.max(begin.elapsed());
@@ -85,202 +89,112 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Makes the runs of one job in one round. Each round another begins.
+fn every(args: &Args, job: &dyn Job, round: u32, port: &mut u16) -> Result<()> {
+    let rows = job.rows();
+    let mut turn = Who::ALL;
+    turn.rotate_left(round as usize % Who::ALL.len());
+    for who in turn {
+        let figures = attempt(args, job, &rows, who, port)?;
+        for (row, figure) in rows.iter().zip(figures) {
+            let row = row.name.clone();
+            let sample = Sample {
+                round,
+                who,
+                figure,
+                row,
+            };
+            println!("{sample}");
+        }
+    }
+    Ok(())
+}
+
 /// Makes one run, again if it fails.
-fn attempt(args: &Args, row: &Row, who: Who, port: &mut u16) -> Result<f64> {
+fn attempt(args: &Args, job: &dyn Job, rows: &[Row], who: Who, port: &mut u16) -> Result<Vec<f64>> {
+    let name = rows.first().map_or("nothing", |row| row.name.as_str());
     let mut tries = 1;
     loop {
         // A port of its own, so that nothing of the last run is in the way.
         *port += 1;
-        match pair(args, row, who, *port) {
+        match once(args, job, rows, who, *port) {
             Err(error) if tries < TRIES => {
-                eprintln!("{} ({who}) failed and is run again: {error:#}", row.test);
+                eprintln!("{name} ({who}) failed and is run again: {error:#}");
                 tries += 1;
             }
-            done => return done.with_context(|| format!("{} ({who})", row.test)),
+            done => return done.with_context(|| format!("{name} ({who})")),
         }
     }
 }
 
-/// Runs a server and a client.
-fn pair(args: &Args, row: &Row, who: Who, port: u16) -> Result<f64> {
-    let mut server = Running::start(&mut command(args, row, who, port, None))?;
-    let deadline = Instant::now() + PATIENCE;
-    while !listens(port)? {
-        if let Some(status) = server.0.try_wait()? {
-            bail!("the server ended with {status}: {}", server.said());
-        }
-        if Instant::now() > deadline {
-            bail!("the server does not listen");
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    let mut client = Running::start(&mut command(args, row, who, port, Some(args.address)))?;
-    let said = client.end("client", deadline)?;
-    server.end("server", deadline)?;
-    let figure = match who {
-        Who::Rust => said.trim().parse().ok(),
-        Who::C | Who::Again => figure(row.kind, &said),
-    };
-    figure.with_context(|| format!("the client has not said what it measured: {said}"))
-}
-
-/// The command of one side, bound to a processor of its own.
-fn command(args: &Args, row: &Row, who: Who, port: u16, to: Option<IpAddr>) -> Command {
-    let mut command = Command::new("taskset");
-    command.args(["-c", if to.is_some() { "1" } else { "0" }]);
-    match who {
-        Who::Rust => {
-            command.arg(&args.perf).arg(row.test);
-        }
-        Who::C | Who::Again => {
-            command.arg(format!("ib_{}", row.test)).args(["-R", "-F"]);
-            // Beside -R the GID does not matter; told one, perftest does not read the device's table, which takes a second.
-            command.args(["-x", "0"]);
-            if row.may_inline {
-                command.args(["-I", "0"]);
-            }
-            if row.kind == Kind::Bandwidth {
-                command.args(["-Q", "1"]);
-            }
-        }
-    }
-    let mut option = |name: &str, value: &dyn ToString| {
-        command.arg(name).arg(value.to_string());
-    };
-    option("-p", &port);
-    option("-s", &row.size);
-    option("-n", &row.iters);
-    // For a latency of perftest's it is 1, and cannot be said.
-    if row.kind == Kind::Bandwidth {
-        option("-t", &row.depth);
-    }
-    if let Some(to) = to {
-        command.arg(to.to_string());
-    }
-    command
-}
-
-/// Whether an id listens on a port.
-fn listens(port: u16) -> Result<bool> {
-    let output = Command::new("rdma")
-        .args(["resource", "show", "cm_id"])
-        .stdin(Stdio::null())
-        .output()
-        .context("cannot run rdma")?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let port = format!(":{port} ");
-    Ok(text
-        .lines()
-        .any(|line| line.contains("LISTEN") && line.contains(&port)))
-}
-
-/// A program that is ended if it has not ended.
-#[derive(Debug)]
-struct Running(Child);
-
-impl Running {
-    fn start(command: &mut Command) -> Result<Self> {
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .context("cannot run taskset")?;
-        Ok(Self(child))
-    }
-
-    /// Waits for the end, and gives what it has said. (It says less than a pipe holds.)
-    fn end(&mut self, side: &str, deadline: Instant) -> Result<String> {
-        let status = loop {
-            if let Some(status) = self.0.try_wait()? {
-                break status;
-            }
-            if Instant::now() > deadline {
-                bail!("the {side} does not end");
-            }
-            thread::sleep(Duration::from_millis(5));
-        };
-        let mut said = String::new();
-        if let Some(stdout) = &mut self.0.stdout {
-            stdout.read_to_string(&mut said)?;
-        }
-        if !status.success() {
-            bail!("the {side} ended with {status}: {said}{}", self.said());
-        }
-        Ok(said)
-    }
-
-    /// What an ended program has said on standard error.
-    fn said(&mut self) -> String {
-        let mut said = Vec::new();
-        if let Some(stderr) = &mut self.0.stderr {
-            // What cannot be read is not said.
-            let _ = stderr.read_to_end(&mut said);
-        }
-        String::from_utf8_lossy(&said).trim().to_owned()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It has ended already, or is to.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// The figure of perftest's table, which is a line of names and one of numbers.
-fn figure(kind: Kind, said: &str) -> Option<f64> {
-    let (title, place) = match kind {
-        Kind::Latency => ("t_typical[usec]", 4),
-        Kind::Bandwidth => ("BW average[", 3),
-    };
-    let mut lines = said.lines().skip_while(|line| !line.contains(title));
-    lines.nth(1)?.split_whitespace().nth(place)?.parse().ok()
+fn once(args: &Args, job: &dyn Job, rows: &[Row], who: Who, port: u16) -> Result<Vec<f64>> {
+    let figures = job.run(args, who, port)?;
+    ensure!(
+        figures.len() == rows.len() && figures.iter().all(|figure| figure.is_normal()),
+        "the run gave {figures:?} for {} rows",
+        rows.len()
+    );
+    Ok(figures)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ffi::OsStr;
+    use std::cell::Cell;
 
-    #[test]
-    fn the_figure_is_found_in_the_table_of_perftest() {
-        let latency = "\
- Data ex. method : rdma_cm
- #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]
- 64      1000          14.33          24304.86      15.31    \t       24.40       \t119.60 \t\t125.54  \t\t24304.86
----------
-";
-        assert_eq!(figure(Kind::Latency, latency), Some(15.31));
-        let bandwidth = "\
- #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]
- 65536      300              42.49              25.02  \t\t   0.000400
-";
-        assert_eq!(figure(Kind::Bandwidth, bandwidth), Some(25.02));
-        assert_eq!(figure(Kind::Bandwidth, latency), None);
+    use crate::bench::rows::{Better, Judged};
+
+    /// Fails so often before it gives what it has.
+    struct Failing(Cell<u32>, Vec<f64>);
+
+    impl Job for Failing {
+        fn rows(&self) -> Vec<Row> {
+            vec![Row {
+                name: "a row".into(),
+                unit: "us",
+                better: Better::Less,
+                judged: Judged::Best { bound: 1.0 },
+            }]
+        }
+
+        fn conditions(&self) -> String {
+            String::new()
+        }
+
+        fn run(&self, _: &Args, _: Who, port: u16) -> Result<Vec<f64>> {
+            let left = self.0.get();
+            ensure!(left == 0, "port {port} is busy");
+            Ok(self.1.clone())
+        }
+    }
+
+    impl Failing {
+        fn attempt(&self) -> Result<Vec<f64>> {
+            let args = Args {
+                address: IpAddr::from([10, 9, 0, 1]),
+                perf: "/t/perf".into(),
+                quick: false,
+                rounds: 1,
+                time: 1,
+            };
+            let mut port = 6;
+            attempt(&args, self, &self.rows(), Who::C, &mut port)
+        }
     }
 
     #[test]
-    fn both_programs_are_told_the_same() {
-        let args = Args {
-            address: IpAddr::from([10, 9, 0, 1]),
-            perf: "/t/perf".into(),
-            rounds: 1,
-            time: 1,
-        };
-        let line = |who, to| {
-            let command = command(&args, &ROWS[3], who, 7, to);
-            let words: Vec<&OsStr> = command.get_args().collect();
-            words.join(OsStr::new(" ")).into_string().unwrap()
-        };
-        assert_eq!(
-            line(Who::Rust, None),
-            "-c 0 /t/perf send_bw -p 7 -s 65536 -n 300 -t 128"
-        );
-        assert_eq!(
-            line(Who::C, Some(args.address)),
-            "-c 1 ib_send_bw -R -F -x 0 -Q 1 -p 7 -s 65536 -n 300 -t 128 10.9.0.1"
-        );
+    fn a_run_that_fails_is_tried_on_another_port_but_not_for_ever() {
+        let always = Failing(Cell::new(1), Vec::new());
+        let told = format!("{:#}", always.attempt().unwrap_err());
+        assert_eq!(told, "a row (c): port 9 is busy");
+    }
+
+    #[test]
+    fn a_run_gives_one_figure_a_row_and_none_of_nothing() {
+        let of = |figures: &[f64]| Failing(Cell::new(0), figures.to_vec()).attempt();
+        assert_eq!(of(&[1.5]).unwrap(), [1.5]);
+        for wrong in [&[][..], &[1.5, 2.5], &[0.0], &[f64::NAN]] {
+            assert!(of(wrong).is_err(), "{wrong:?}");
+        }
     }
 }
