@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rdma_sys::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_state};
 
-use super::handle::{Handle, RawQp, modify};
+use super::handle::{Handle, RawQp};
 use super::id::CmId;
 use super::param::Negotiated;
 use super::phase::Phase;
@@ -157,9 +157,12 @@ impl CmId {
         {
             mask &= !ROCE_ONLY;
         }
-        // SAFETY: `ibv_modify_qp` wants a queue pair, which the lock that the caller holds keeps from being destroyed, and
-        // attributes of which the mask names those that are set: the kernel has written both.
-        let returned = unsafe { rdma_sys::ibv_modify_qp(qp.as_ptr(), &raw mut attr, mask) };
+        // CAST: a mask of low bits.
+        #[expect(clippy::cast_sign_loss, reason = "a mask of low bits")]
+        let mask = mask as u32;
+        // SAFETY: the lock that the caller holds keeps the queue pair from being destroyed; the kernel has written the attributes
+        // and the mask.
+        let returned = unsafe { verbs::modify_qp(qp, &mut attr, mask) };
         errno_of_verbs(returned).map_err(|errno| self.error_here("ibv_modify_qp", errno))
     }
 }
@@ -176,14 +179,15 @@ impl QpOwner for ExternalOwner {
         Arc::clone(self.handle.standing())
     }
 
-    fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
+    unsafe fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
         let control = self.handle.lock();
-        let returned = modify(qp, attr, mask);
+        // SAFETY: the caller's own promise.
+        let returned = unsafe { verbs::modify_qp(qp, attr, mask) };
         drop(control);
         returned
     }
 
-    fn query(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
+    unsafe fn query(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
         let control = self.handle.lock();
         // SAFETY: the caller keeps the queue pair, and whoever changes it holds the id's lock.
         let returned = unsafe { verbs::query_qp(qp, attr, mask) };
@@ -191,7 +195,7 @@ impl QpOwner for ExternalOwner {
         returned
     }
 
-    fn destroy(&self, qp: NonNull<ibv_qp>) -> i32 {
+    unsafe fn destroy(&self, qp: NonNull<ibv_qp>) -> i32 {
         let mut control = self.handle.lock();
         // SAFETY: `ibv_destroy_qp` wants a queue pair that nobody uses: those who move its states hold the id's lock, and
         // posts go through halves that are gone.

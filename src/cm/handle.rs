@@ -320,7 +320,8 @@ impl Handle {
         // SAFETY: the id is alive, and the lock that the caller holds protects this field.
         if let Some(qp) = NonNull::new(unsafe { (*self.raw()).qp }) {
             // A device that is gone may refuse; there is nothing left to flush then.
-            let _ = modify_to_error(qp);
+            // SAFETY: the lock is held.
+            let _ = unsafe { modify_to_error(qp) };
         }
     }
 }
@@ -329,21 +330,20 @@ impl Handle {
 pub(super) fn external_to_error(control: &Control) {
     if let Some(RawQp(qp)) = control.external {
         // A device that is gone may refuse; there is nothing left to flush then.
-        let _ = modify_to_error(qp);
+        // SAFETY: the id's lock is held: whoever has its `Control` has locked it.
+        let _ = unsafe { modify_to_error(qp) };
     }
 }
 
-/// Moves `qp`, which the id's lock keeps from being destroyed, to its error state.
-fn modify_to_error(qp: NonNull<ibv_qp>) -> i32 {
+/// Moves `qp` to its error state.
+///
+/// # Safety
+///
+/// The lock of the id that it belongs to is held, which keeps it from being destroyed.
+unsafe fn modify_to_error(qp: NonNull<ibv_qp>) -> i32 {
     let (mut attr, mask) = verbs::error_state();
-    modify(qp, &mut attr, mask)
-}
-
-/// Calls `ibv_modify_qp` on `qp`, which the id's lock keeps from being destroyed.
-pub(super) fn modify(qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
-    // SAFETY: `ibv_modify_qp` wants a queue pair, which the caller keeps, and attributes of which the mask names those that
-    // are set. CAST: a mask of low bits.
-    unsafe { rdma_sys::ibv_modify_qp(qp.as_ptr(), attr, mask as i32) }
+    // SAFETY: alive, by the caller's promise; the mask comes with the attributes.
+    unsafe { verbs::modify_qp(qp, &mut attr, mask) }
 }
 
 impl fmt::Debug for Handle {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rdma_sys::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_state};
 
-use super::handle::{Control, Handle, RawQp, modify};
+use super::handle::{Control, Handle, RawQp};
 use super::id::CmId;
 use super::phase::Phase;
 use crate::error::{Cause, Error, ErrorKind, Result, errno_of_rdma, pointer_of};
@@ -178,15 +178,16 @@ impl QpOwner for IdOwner {
         Arc::clone(self.handle.standing())
     }
 
-    fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
+    unsafe fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
         let control = self.handle.lock();
         let gate = control.channel.gate();
-        let returned = modify(qp, attr, mask);
+        // SAFETY: the caller's own promise.
+        let returned = unsafe { verbs::modify_qp(qp, attr, mask) };
         drop(gate);
         returned
     }
 
-    fn query(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
+    unsafe fn query(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
         let control = self.handle.lock();
         let gate = control.channel.gate();
         // SAFETY: the caller keeps the queue pair; whoever changes it, the library too, holds the id's lock or the gate.
@@ -195,7 +196,7 @@ impl QpOwner for IdOwner {
         returned
     }
 
-    fn destroy(&self, qp: NonNull<ibv_qp>) -> i32 {
+    unsafe fn destroy(&self, qp: NonNull<ibv_qp>) -> i32 {
         let control = self.handle.lock();
         let gate = control.channel.gate();
         let returned = end(&self.handle, &self.context, qp);
@@ -212,16 +213,19 @@ impl QpOwner for DatagramOwner {
         verbs::ready()
     }
 
-    fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
-        self.0.modify(qp, attr, mask)
+    unsafe fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
+        // SAFETY: the caller's own promise.
+        unsafe { self.0.modify(qp, attr, mask) }
     }
 
-    fn query(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
-        self.0.query(qp, attr, mask)
+    unsafe fn query(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
+        // SAFETY: the caller's own promise.
+        unsafe { self.0.query(qp, attr, mask) }
     }
 
-    fn destroy(&self, qp: NonNull<ibv_qp>) -> i32 {
-        self.0.destroy(qp)
+    unsafe fn destroy(&self, qp: NonNull<ibv_qp>) -> i32 {
+        // SAFETY: the caller's own promise.
+        unsafe { self.0.destroy(qp) }
     }
 }
 

@@ -19,7 +19,7 @@ use super::context::Context;
 use super::endpoint::{QpEndpoint, RemoteEnd, RtsParam, timeout_code};
 use super::pd::ProtectionDomain;
 use super::qp::{QueuePair, QueuePairInit, new_of_type};
-use super::qp_ends::{create_qp, destroy_qp, query_qp};
+use super::qp_ends::{create_qp, destroy_qp, modify_qp, query_qp};
 use super::qp_inner::QpOwner;
 use super::recv_queue::ReceiveQueue;
 use super::registration::Access;
@@ -462,18 +462,17 @@ impl QpOwner for Owner {
         Arc::clone(&self.standing)
     }
 
-    fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
-        // SAFETY: `ibv_modify_qp` wants a queue pair that is alive, as every caller of an owner vouches, and attributes of which
-        // the mask names those that are set. CAST: a mask of low bits.
-        unsafe { rdma_sys::ibv_modify_qp(qp.as_ptr(), attr, mask as i32) }
+    unsafe fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
+        // SAFETY: the caller's own promise.
+        unsafe { modify_qp(qp, attr, mask) }
     }
 
-    fn query(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
-        // SAFETY: as for `modify`. Only the holder of the queue pair's own lock calls an owner, so nobody changes it meanwhile.
+    unsafe fn query(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
+        // SAFETY: the caller's own promise: one call at a time, so nobody changes it meanwhile.
         unsafe { query_qp(qp, attr, mask) }
     }
 
-    fn destroy(&self, qp: NonNull<ibv_qp>) -> i32 {
+    unsafe fn destroy(&self, qp: NonNull<ibv_qp>) -> i32 {
         // SAFETY: only its queue pair knows this owner, and calls this once, when nothing uses it any more.
         unsafe { destroy_qp(&self.context, qp) }
     }

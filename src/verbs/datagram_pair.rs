@@ -15,7 +15,7 @@ use super::datagram_send::DatagramSendQueue;
 use super::gid::Gid;
 use super::pd::ProtectionDomain;
 use super::qp::{QueuePair, QueuePairInit, error_state, new_of_type};
-use super::qp_ends::{create_qp, destroy_qp, query_qp};
+use super::qp_ends::{create_qp, destroy_qp, modify_qp, query_qp};
 use super::qp_inner::{QpInner, QpOwner, Receives};
 use super::standing::Standing;
 use crate::error::{Error, Result, errno_of_verbs};
@@ -139,7 +139,8 @@ fn bring_up(qp: NonNull<ibv_qp>, own: DatagramInit) -> Result<()> {
             rdma_sys::IBV_QP_STATE | rdma_sys::IBV_QP_SQ_PSN,
         ),
     ] {
-        let returned = modify(qp, &mut attr, mask);
+        // SAFETY: the caller has the queue pair, and each mask names what its attributes set.
+        let returned = unsafe { modify_qp(qp, &mut attr, mask) };
         errno_of_verbs(returned).map_err(|errno| Error::os("ibv_modify_qp", errno))?;
     }
     Ok(())
@@ -153,25 +154,20 @@ impl QpOwner for ByHand {
         ready()
     }
 
-    fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
-        modify(qp, attr, mask)
+    unsafe fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
+        // SAFETY: the caller's own promise.
+        unsafe { modify_qp(qp, attr, mask) }
     }
 
-    fn query(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
+    unsafe fn query(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
         // SAFETY: the caller keeps the queue pair, and changes it by this owner only, one call at a time.
         unsafe { query_qp(qp, attr, mask) }
     }
 
-    fn destroy(&self, qp: NonNull<ibv_qp>) -> i32 {
+    unsafe fn destroy(&self, qp: NonNull<ibv_qp>) -> i32 {
         // SAFETY: nobody uses the queue pair: posts go through halves that are gone.
         unsafe { destroy_qp(&self.0, qp) }
     }
-}
-
-fn modify(qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
-    // SAFETY: `ibv_modify_qp` wants a queue pair, which the caller has, and attributes of which the mask names those that are
-    // set. CAST: a mask of low bits.
-    unsafe { rdma_sys::ibv_modify_qp(qp.as_ptr(), attr, mask as i32) }
 }
 
 /// The standing of a pair that may send from the start, and has no reads.

@@ -143,7 +143,7 @@ pub use self::pool::Pool;
 pub use self::port::{LinkLayer, Port, PortFlags, PortState};
 pub use self::qp::{QueuePair, QueuePairInit};
 pub(crate) use self::qp::{error_state, new_on};
-pub(crate) use self::qp_ends::{create_qp, destroy_qp, query_qp};
+pub(crate) use self::qp_ends::{create_qp, destroy_qp, modify_qp, query_qp};
 pub(crate) use self::qp_inner::QpOwner;
 pub use self::qp_query::{Capacities, QpAttributes, QpState};
 pub use self::queue_token::QueueToken;

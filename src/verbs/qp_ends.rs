@@ -28,6 +28,17 @@ pub(crate) unsafe fn create_qp(
     made
 }
 
+/// Calls `ibv_modify_qp` and returns what it did.
+///
+/// # Safety
+///
+/// The queue pair is alive, and `mask` names those attributes that are set.
+pub(crate) unsafe fn modify_qp(qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
+    // SAFETY: `ibv_modify_qp` wants a queue pair, and attributes that the mask names, by the caller's promise. CAST: a mask of
+    // low bits.
+    unsafe { rdma_sys::ibv_modify_qp(qp.as_ptr(), attr, mask as i32) }
+}
+
 /// Calls `ibv_query_qp` and returns what it did.
 ///
 /// # Safety

@@ -20,19 +20,34 @@ use super::standing::Standing;
 use super::windows::Windows;
 use crate::error::{Error, Result, errno_of_verbs};
 
-/// Who made a queue pair, and so knows which locks its end must take.
+/// Who made a queue pair, and so knows which locks its calls must take.
+///
+/// The calls are unsafe: the queue pair is the one that this owner was given with, alive, and the caller makes one call at a
+/// time.
 pub(crate) trait QpOwner: Send + Sync {
     /// How the connection of the queue pair stands.
     fn standing(&self) -> Arc<Standing>;
 
-    /// Changes attributes of the queue pair; returns what `ibv_modify_qp` did.
-    fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32;
+    /// Changes attributes of the queue pair, those that `mask` names and the caller has set; returns what `ibv_modify_qp` did.
+    ///
+    /// # Safety
+    ///
+    /// The trait's.
+    unsafe fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32;
 
     /// Asks for attributes of the queue pair; returns what `ibv_query_qp` did.
-    fn query(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32;
+    ///
+    /// # Safety
+    ///
+    /// The trait's.
+    unsafe fn query(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32;
 
-    /// Destroys the queue pair; returns what `ibv_destroy_qp` did. Called once.
-    fn destroy(&self, qp: NonNull<ibv_qp>) -> i32;
+    /// Destroys the queue pair; returns what `ibv_destroy_qp` did.
+    ///
+    /// # Safety
+    ///
+    /// The trait's, and nobody posts any more. It is the last call.
+    unsafe fn destroy(&self, qp: NonNull<ibv_qp>) -> i32;
 }
 
 /// # Invariants
@@ -145,13 +160,17 @@ impl QpInner {
 
     /// Changes attributes of the queue pair.
     pub(super) fn modify(&self, attr: &mut ibv_qp_attr, mask: u32) -> Result<()> {
-        self.ask("ibv_modify_qp", |owner| owner.modify(self.raw, attr, mask))
+        // SAFETY: `ask` calls with the owner of this queue pair, under the lock, while it is alive.
+        self.ask("ibv_modify_qp", |owner| unsafe {
+            owner.modify(self.raw, attr, mask)
+        })
     }
 
     /// Asks for attributes of the queue pair.
     pub(super) fn query(&self, mask: u32) -> Result<ibv_qp_attr> {
         let mut attr = ibv_qp_attr::default();
-        self.ask("ibv_query_qp", |owner| {
+        // SAFETY: `ask` calls with the owner of this queue pair, under the lock, while it is alive.
+        self.ask("ibv_query_qp", |owner| unsafe {
             owner.query(self.raw, &mut attr, mask)
         })?;
         Ok(attr)
@@ -181,7 +200,10 @@ impl QpInner {
         if let Some(attachments) = self.attachments.get() {
             attachments.end();
         }
-        if let Err(errno) = errno_of_verbs(owner.destroy(self.raw)) {
+        // SAFETY: the owner of this queue pair, taken, so that this is the last call. Whoever posts shares this value, or is
+        // shut at the end of a scope.
+        let returned = unsafe { owner.destroy(self.raw) };
+        if let Err(errno) = errno_of_verbs(returned) {
             // The device may still use the queue pair, and so everything that it was made of and all that is posted.
             mem::forget(owner);
             self.send.leak();
