@@ -116,15 +116,19 @@ impl Buf {
     /// What a send reads.
     #[inline]
     pub(super) fn filled(&self) -> ibv_sge {
+        self.piece().filled
+    }
+
+    #[inline]
+    pub(super) fn piece(&self) -> &Piece {
         // SAFETY: the piece is this value's own (the invariant).
-        unsafe { self.piece.as_ref() }.filled
+        unsafe { self.piece.as_ref() }
     }
 
     /// What a receive may write.
     #[inline]
     pub(super) fn whole(&self) -> ibv_sge {
-        // SAFETY: the piece is this value's own (the invariant).
-        unsafe { self.piece.as_ref() }.whole
+        self.piece().whole
     }
 
     /// Gives up the buffer for a pointer, which owns it from now on.

@@ -12,6 +12,8 @@ use rdma_sys::{ibv_mr, ibv_sge};
 
 use super::buf::Piece;
 use super::pd::ProtectionDomain;
+use super::slot::Kind;
+use super::stage::{self, OnePiece};
 use crate::error::{Error, ErrorKind, Result, errno_of_verbs, not_registered, pointer_of};
 
 const OP: &str = "ibv_reg_mr";
@@ -262,24 +264,6 @@ impl<'m> Lent<'m> {
         let (first, second) = self.memory.split_at(mid);
         (Self { memory: first }, Self { memory: second })
     }
-
-    pub(super) fn piece(&self) -> &Piece {
-        self.memory.piece()
-    }
-
-    pub(super) fn into_piece(self) -> NonNull<Piece> {
-        self.memory.into_piece()
-    }
-
-    /// # Safety
-    ///
-    /// `piece` came from `into_piece` of a memory that is borrowed for at least `'m`, and is taken back once.
-    pub(super) unsafe fn from_piece(piece: NonNull<Piece>) -> Self {
-        Self {
-            // SAFETY: the caller's own obligation.
-            memory: unsafe { Memory::from_piece(piece) },
-        }
-    }
 }
 
 impl<'m> LentMut<'m> {
@@ -305,27 +289,62 @@ impl<'m> LentMut<'m> {
         let length = length.unwrap_or_else(|| panic!("length {len} of {whole} lent bytes"));
         self.memory.set_length(length);
     }
+}
 
-    pub(super) fn set_length(&mut self, length: u32) {
-        self.memory.set_length(length);
-    }
+impl stage::Memory for Lent<'_> {
+    type Back = Self;
+}
 
-    pub(super) fn piece(&self) -> &Piece {
+impl stage::Memory for LentMut<'_> {
+    type Back = Self;
+}
+
+// SAFETY: the bytes are borrowed for longer than the loan (the invariant of `Memory`).
+unsafe impl OnePiece for Lent<'_> {
+    const KIND: Kind = Kind::Lent;
+
+    #[inline]
+    fn piece(&self) -> &Piece {
         self.memory.piece()
     }
 
-    pub(super) fn into_piece(self) -> NonNull<Piece> {
+    #[inline]
+    fn into_piece(self) -> NonNull<Piece> {
         self.memory.into_piece()
     }
 
-    /// # Safety
-    ///
-    /// As for [`Lent::from_piece`], of a `LentMut`.
-    pub(super) unsafe fn from_piece(piece: NonNull<Piece>) -> Self {
-        Self {
-            // SAFETY: the caller's own obligation.
-            memory: unsafe { Memory::from_piece(piece) },
-        }
+    #[inline]
+    unsafe fn from_piece(piece: NonNull<Piece>) -> Self {
+        // SAFETY: the caller's own obligation: of a loan with this lifetime, or a longer one.
+        let memory = unsafe { Memory::from_piece(piece) };
+        Self { memory }
+    }
+}
+
+// SAFETY: the bytes are borrowed for longer than the loan, for writing (the invariant of `Memory`).
+unsafe impl OnePiece for LentMut<'_> {
+    const KIND: Kind = Kind::LentMut;
+
+    #[inline]
+    fn piece(&self) -> &Piece {
+        self.memory.piece()
+    }
+
+    #[inline]
+    fn set_length(&mut self, length: u32) {
+        self.memory.set_length(length);
+    }
+
+    #[inline]
+    fn into_piece(self) -> NonNull<Piece> {
+        self.memory.into_piece()
+    }
+
+    #[inline]
+    unsafe fn from_piece(piece: NonNull<Piece>) -> Self {
+        // SAFETY: the caller's own obligation: of a loan with this lifetime, or a longer one.
+        let memory = unsafe { Memory::from_piece(piece) };
+        Self { memory }
     }
 }
 

@@ -5,14 +5,11 @@ use std::marker::PhantomData;
 use std::mem;
 use std::ptr::NonNull;
 
-use rdma_sys::ibv_sge;
-
 use super::buf::Piece;
 use super::completion::{Done, finished};
 use super::lent::{Lent, LentMut};
 use super::op::Op;
-use super::slot::{Held, Kind};
-use super::stage::{Further, Memory, Payload, Sink, Stage};
+use super::stage::{Memory, OnePiece, Payload, Sink, Stage};
 use crate::error::Result;
 use crate::status::Status;
 
@@ -57,109 +54,6 @@ pub trait LoanMut<'env>: Loan<'env> + Memory<Back = Self> {}
 impl<'env> LoanMut<'env> for LentMut<'env> {}
 
 impl<P: Sink> LoanMut<'_> for P {}
-
-impl Memory for Lent<'_> {
-    type Back = Self;
-}
-
-impl Memory for LentMut<'_> {
-    type Back = Self;
-}
-
-// SAFETY: the one range is the loan's, and the loan is in `held`.
-unsafe impl Stage for Lent<'_> {
-    const KIND: Kind = Kind::Lent;
-
-    #[inline]
-    fn pieces(&self) -> usize {
-        1
-    }
-
-    #[inline]
-    fn bytes(&self) -> u64 {
-        self.piece().filled.length.into()
-    }
-
-    #[inline]
-    unsafe fn stage<'r>(
-        self,
-        _: bool,
-        held: &mut Held,
-        _: impl FnOnce() -> Further<'r>,
-        sges: *mut ibv_sge,
-    ) {
-        // SAFETY: the caller gives room for one element.
-        unsafe { sges.write(self.piece().filled) };
-        held.piece = Some(self.into_piece());
-    }
-
-    unsafe fn unstage(held: Held, _: Further<'_>) -> Self {
-        let piece = staged(held);
-        // SAFETY: `stage` has put it there, and the caller says that the device does not have it.
-        unsafe { Self::from_piece(piece) }
-    }
-
-    fn back(self) -> Self {
-        self
-    }
-}
-
-// SAFETY: the one range is the loan's, for writing, and the loan is in `held`.
-unsafe impl Stage for LentMut<'_> {
-    const KIND: Kind = Kind::LentMut;
-
-    #[inline]
-    fn pieces(&self) -> usize {
-        1
-    }
-
-    #[inline]
-    fn bytes(&self) -> u64 {
-        self.piece().filled.length.into()
-    }
-
-    #[inline]
-    fn address(&self) -> u64 {
-        self.piece().filled.addr
-    }
-
-    #[inline]
-    fn set_length(&mut self, length: u32) {
-        LentMut::set_length(self, length);
-    }
-
-    #[inline]
-    unsafe fn stage<'r>(
-        self,
-        whole: bool,
-        held: &mut Held,
-        _: impl FnOnce() -> Further<'r>,
-        sges: *mut ibv_sge,
-    ) {
-        let piece = self.piece();
-        let sge = if whole { piece.whole } else { piece.filled };
-        // SAFETY: the caller gives room for one element.
-        unsafe { sges.write(sge) };
-        held.piece = Some(self.into_piece());
-    }
-
-    unsafe fn unstage(held: Held, _: Further<'_>) -> Self {
-        let piece = staged(held);
-        // SAFETY: `stage` has put it there, and the caller says that the device does not have it.
-        unsafe { Self::from_piece(piece) }
-    }
-
-    fn back(self) -> Self {
-        self
-    }
-}
-
-fn staged(held: Held) -> NonNull<Piece> {
-    match held.piece {
-        Some(piece) => piece,
-        None => unreachable!("a staged loan is in its slot"),
-    }
-}
 
 impl<'c, 'env> Returned<'c, 'env> {
     /// # Safety
@@ -221,7 +115,7 @@ impl<'c, 'env> ReturnedMut<'c, 'env> {
         let mut lent = unsafe { LentMut::from_piece(piece) };
         if op == Op::Receive {
             let length = done.received(lent.piece().whole.length);
-            lent.set_length(length);
+            OnePiece::set_length(&mut lent, length);
         }
         lent
     }

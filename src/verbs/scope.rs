@@ -18,6 +18,7 @@ use super::qp_inner::Receives;
 use super::refused::Refused;
 use super::ring::Ring;
 use super::slot::{Kind, MARK_LENT, MARK_LENT_MUT, Slot};
+use super::stage::OnePiece;
 use super::work::{Fetch, Work};
 use crate::error::{Error, Result};
 use crate::os::deadline_after;

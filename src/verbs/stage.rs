@@ -109,9 +109,59 @@ impl Memory for Inline<'_> {
     type Back = ();
 }
 
-// SAFETY: the one range is the buffer's content, or the whole of it, and the buffer is in `held`.
-unsafe impl Stage for Buf {
+/// Memory in one piece, owned or lent: it is staged in one way.
+///
+/// # Safety
+///
+/// The ranges of the piece stay valid until `from_piece` takes back what `into_piece` gave.
+pub(super) unsafe trait OnePiece: Memory<Back = Self> + Sized {
+    /// As [`Stage::KIND`].
+    const KIND: Kind;
+
+    fn piece(&self) -> &Piece;
+
+    /// As [`Stage::set_length`].
+    fn set_length(&mut self, _: u32) {}
+
+    /// Gives up the memory for a pointer, which owns it from now on.
+    fn into_piece(self) -> NonNull<Piece>;
+
+    /// The way back.
+    ///
+    /// # Safety
+    ///
+    /// `piece` came from `into_piece` of this type, is taken back once, and the device does not have it.
+    unsafe fn from_piece(piece: NonNull<Piece>) -> Self;
+}
+
+// SAFETY: the ranges are the buffer's (the invariant of `Buf`).
+unsafe impl OnePiece for Buf {
     const KIND: Kind = Kind::Sent;
+
+    #[inline]
+    fn piece(&self) -> &Piece {
+        Buf::piece(self)
+    }
+
+    #[inline]
+    fn set_length(&mut self, length: u32) {
+        Buf::set_length(self, length);
+    }
+
+    #[inline]
+    fn into_piece(self) -> NonNull<Piece> {
+        Buf::into_piece(self)
+    }
+
+    unsafe fn from_piece(piece: NonNull<Piece>) -> Self {
+        // SAFETY: the caller's own obligation.
+        unsafe { Buf::from_piece(piece) }
+    }
+}
+
+// SAFETY: the one range is the piece's, in use or whole, and the piece is in `held`.
+unsafe impl<P: OnePiece> Stage for P {
+    const KIND: Kind = <P as OnePiece>::KIND;
 
     #[inline]
     fn pieces(&self) -> usize {
@@ -120,17 +170,17 @@ unsafe impl Stage for Buf {
 
     #[inline]
     fn bytes(&self) -> u64 {
-        self.filled().length.into()
+        self.piece().filled.length.into()
     }
 
     #[inline]
     fn address(&self) -> u64 {
-        self.filled().addr
+        self.piece().filled.addr
     }
 
     #[inline]
     fn set_length(&mut self, length: u32) {
-        Buf::set_length(self, length);
+        OnePiece::set_length(self, length);
     }
 
     #[inline]
@@ -141,7 +191,8 @@ unsafe impl Stage for Buf {
         _: impl FnOnce() -> Further<'r>,
         sges: *mut ibv_sge,
     ) {
-        let sge = if whole { self.whole() } else { self.filled() };
+        let piece = self.piece();
+        let sge = if whole { piece.whole } else { piece.filled };
         // SAFETY: the caller gives room for one element.
         unsafe { sges.write(sge) };
         held.piece = Some(self.into_piece());
@@ -149,10 +200,10 @@ unsafe impl Stage for Buf {
 
     unsafe fn unstage(held: Held, _: Further<'_>) -> Self {
         let Some(piece) = held.piece else {
-            unreachable!("a staged buffer is in its slot")
+            unreachable!("a staged piece is in its slot")
         };
         // SAFETY: `stage` has put it there, and the caller says that the device does not have it.
-        unsafe { Buf::from_piece(piece) }
+        unsafe { Self::from_piece(piece) }
     }
 
     fn back(self) -> Self {
