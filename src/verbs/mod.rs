@@ -84,6 +84,7 @@ mod qp_inner;
 mod qp_query;
 mod queue_token;
 mod raw;
+mod receiver;
 mod recv_queue;
 mod refused;
 mod region;

@@ -5,13 +5,11 @@ use std::sync::Arc;
 
 use rdma_sys::{ibv_qp, ibv_recv_wr};
 
-use super::op::Op;
-use super::prepared::Prepared;
-use super::producer::Producer;
+use super::producer::{Producer, Ready};
 use super::qp_inner::{QpInner, Receives};
+use super::receiver::{Receiver, Target};
 use super::refused::{Refused, full};
-use super::send_limits::{post_error, too_many};
-use super::slot::{Held, Kind};
+use super::slot::Held;
 use super::stage::{Sink, Stage};
 use crate::error::{Error, Result};
 
@@ -24,26 +22,27 @@ const OP: &str = "ibv_post_recv";
 #[derive(Debug)]
 pub struct ReceiveQueue {
     /// Shut for a pair with a shared receive queue.
-    producer: Producer,
-    request: Prepared<ibv_recv_wr>,
+    receiver: Receiver,
+    own: Own,
+}
+
+/// The queue of a queue pair.
+#[derive(Debug)]
+struct Own {
     raw: NonNull<ibv_qp>,
-    max_sge: u32,
     qp: Arc<QpInner>,
 }
 
 // SAFETY: the pointer is the queue pair of `qp`, and only handed to the provider, which takes the queue's lock.
-unsafe impl Send for ReceiveQueue {}
-// SAFETY: through `&ReceiveQueue` nothing is posted.
-unsafe impl Sync for ReceiveQueue {}
+unsafe impl Send for Own {}
+// SAFETY: through `&Own` alone nothing is posted: whoever calls has the receiver.
+unsafe impl Sync for Own {}
 
 impl ReceiveQueue {
     pub(super) fn new(producer: Producer, qp: Arc<QpInner>, max_sge: u32) -> Self {
         Self {
-            producer,
-            request: Prepared::new(max_sge),
-            raw: qp.raw(),
-            max_sge,
-            qp,
+            receiver: Receiver::new(producer, max_sge),
+            own: Own { raw: qp.raw(), qp },
         }
     }
 
@@ -72,84 +71,33 @@ impl ReceiveQueue {
         sink: S,
         user: u64,
     ) -> Result<(), Refused<S::Back>> {
-        let pieces = sink.pieces();
-        if pieces > 1 && pieces > self.max_sge as usize {
-            let error = too_many(OP, "max_recv_sge", pieces, self.max_sge);
-            return Err(Refused::with(error, sink.back()));
-        }
-        let producer = &mut self.producer;
-        let ready = match producer.ready() {
-            Some(ready) => ready,
-            None => match producer.skip() {
-                Some(ready) => ready,
-                None => return Err(Refused::with(none_free(&self.qp), sink.back())),
-            },
-        };
-        let kind = match S::KIND {
-            Kind::Sent => Kind::Received,
-            kind => kind,
-        };
-        let mut held = Held::new(kind, Op::Receive, user);
-        let (wr, bad, sges) = (self.request.wr(), self.request.bad(), self.request.list());
-        // SAFETY: the request is this queue's own, and `&mut self` is the only access.
-        let wr = unsafe { &mut *wr };
-        // CAST: at most `MAX_PIECES`.
-        #[expect(clippy::cast_possible_truncation, reason = "at most MAX_PIECES")]
-        #[expect(clippy::cast_possible_wrap, reason = "at most MAX_PIECES")]
-        let pieces = pieces as i32;
-        let one = pieces == 1;
-        if !one {
-            wr.num_sge = pieces;
-        }
-        let further = || producer.further();
-        // SAFETY: the elements have room for as many pieces as the queue takes, which was checked; the further cells are of the
-        // free slot, which is the producer's.
-        unsafe { sink.stage(true, &mut held, further, sges) };
-        // SAFETY: the slot is free.
-        let id = unsafe { producer.put_receive(ready, held) };
-        wr.wr_id = id;
-        // SAFETY: `ibv_post_recv` wants
-        // - a queue pair with a receive queue of its own: `qp` keeps it, and the producer of another one is shut;
-        // - a list of requests that is readable during the call: the prepared one, with `next` null;
-        // - memory that nobody else touches until the completion: the buffers were moved into the ring, which outlives the
-        //   queue pair;
-        // - no more requests than the queue holds: the slot was free.
-        let returned = unsafe { rdma_sys::ibv_post_recv(self.raw.as_ptr(), wr, bad) };
-        if !one {
-            // SAFETY: the request is this queue's own, and the post is over.
-            unsafe { (*self.request.wr()).num_sge = 1 };
-        }
-        if returned == 0 {
-            return Ok(());
-        }
-        let named = self.request.take_name();
-        // SAFETY: the request is the last one of this ring, and the provider has named it or not.
-        Err(unsafe { refused::<S>(OP, returned, named, producer, id) })
+        // SAFETY: the receiver is this queue's. That of a pair with a shared receive queue is shut, and posts nothing.
+        unsafe { self.receiver.post(&self.own, sink, user) }
     }
 
     #[inline]
     pub(super) fn raw(&self) -> *mut ibv_qp {
-        self.raw.as_ptr()
+        self.own.raw.as_ptr()
     }
 
     pub(super) fn inner(&self) -> &QpInner {
-        &self.qp
+        &self.own.qp
     }
 
     pub(super) fn into_inner(self) -> Arc<QpInner> {
-        self.qp
+        self.own.qp
     }
 
     /// Ends posting.
     pub(super) fn shut(&mut self) {
-        self.producer.close();
+        self.receiver.producer.close();
     }
 
     /// How many receives may be posted; 0 for a pair with a shared receive queue.
     #[must_use]
     pub fn depth(&self) -> u32 {
-        match self.qp.recv {
-            Receives::Own(_) => self.producer.ring().depth(),
+        match self.own.qp.recv {
+            Receives::Own(_) => self.receiver.producer.ring().depth(),
             Receives::Shared(..) => 0,
         }
     }
@@ -157,52 +105,43 @@ impl ReceiveQueue {
     /// Whether no receive is posted.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.producer.ring().is_empty()
+        self.receiver.producer.ring().is_empty()
     }
 }
 
-/// The error of a post to a receive queue that failed. Only a request that the provider names comes back.
-///
-/// # Safety
-///
-/// `id` is the last request of `producer`, of a payload `S`; if it is `named`, the device does not have it.
-#[cold]
-pub(super) unsafe fn refused<S: Stage>(
-    op: &'static str,
-    returned: i32,
-    named: bool,
-    producer: &mut Producer,
-    id: u64,
-) -> Refused<S::Back> {
-    let error = post_error(op, returned);
-    if !named {
-        return Refused::kept(error);
-    }
-    let slot = producer.slot_of(id);
-    // SAFETY: no completion of the request comes, so this call acts in the consumer's place.
-    let held = unsafe { slot.held() };
-    // SAFETY: `stage` has filled them for this slot.
-    let back = unsafe { S::unstage(held, producer.ring().further(slot)) };
-    // SAFETY: the caller's own obligation.
-    unsafe { producer.take_back(id, true) };
-    Refused::with(error, back)
-}
+impl Target for Own {
+    const OP: &'static str = OP;
+    const MAX_SGE: &'static str = "max_recv_sge";
+    const IN_ORDER: bool = true;
 
-#[cold]
-fn none_free(qp: &QpInner) -> Error {
-    if qp.is_ended() {
-        return Error::state(
-            OP,
-            "a queue pair",
-            "this one was destroyed at the end of a scope",
-        );
+    #[cold]
+    fn none_free(&self) -> Error {
+        if self.qp.is_ended() {
+            return Error::state(
+                OP,
+                "a queue pair",
+                "this one was destroyed at the end of a scope",
+            );
+        }
+        if matches!(self.qp.recv, Receives::Shared(..)) {
+            return Error::state(
+                OP,
+                "a receive queue of the queue pair's own",
+                "this pair receives through a shared receive queue; post there",
+            );
+        }
+        full(OP)
     }
-    if matches!(qp.recv, Receives::Shared(..)) {
-        return Error::state(
-            OP,
-            "a receive queue of the queue pair's own",
-            "this pair receives through a shared receive queue; post there",
-        );
+
+    #[inline]
+    unsafe fn put(&self, producer: &mut Producer, ready: Ready, held: Held) -> u64 {
+        // SAFETY: the caller's own obligation.
+        unsafe { producer.put_receive(ready, held) }
     }
-    full(OP)
+
+    #[inline]
+    unsafe fn call(&self, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> i32 {
+        // SAFETY: `ibv_post_recv` wants a queue pair, which `qp` keeps, and what the caller provides.
+        unsafe { rdma_sys::ibv_post_recv(self.raw.as_ptr(), wr, bad) }
+    }
 }

@@ -10,15 +10,12 @@ use rdma_sys::{ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr};
 use super::attached::Attached;
 use super::cq::CqHandle;
 use super::mailbox::STEP;
-use super::op::Op;
 use super::pd::ProtectionDomain;
-use super::prepared::Prepared;
-use super::producer::Producer;
+use super::producer::{Producer, Ready};
 use super::queue_token::QueueToken;
-use super::recv_queue::refused;
+use super::receiver::{Receiver, Target};
 use super::refused::{Refused, full};
 use super::ring::{MAX_DEPTH, Ring};
-use super::send_limits::too_many;
 use super::slot::{Held, Kind};
 use super::stage::{MAX_PIECES, Sink};
 use crate::error::{Error, ErrorKind, Result, errno_of_verbs, pointer_of};
@@ -36,19 +33,24 @@ const CREATE: &str = "ibv_create_srq";
 #[doc(alias = "ibv_srq")]
 #[derive(Debug)]
 pub struct SharedReceiveQueue {
-    producer: Producer,
-    request: Prepared<ibv_recv_wr>,
-    raw: NonNull<ibv_srq>,
-    max_sge: u32,
-    /// Whether several completion queues report its receives.
-    several: bool,
+    receiver: Receiver,
+    /// That of `shared`.
+    posted: Posted,
     shared: SharedQueue,
 }
 
+/// Where receives are posted to.
+#[derive(Clone, Copy, Debug)]
+struct Posted {
+    raw: NonNull<ibv_srq>,
+    /// Whether several completion queues report its receives.
+    several: bool,
+}
+
 // SAFETY: the pointer is the queue of `shared`, and only handed to libibverbs and to the provider, which take its lock.
-unsafe impl Send for SharedReceiveQueue {}
-// SAFETY: through `&SharedReceiveQueue` nothing is posted.
-unsafe impl Sync for SharedReceiveQueue {}
+unsafe impl Send for Posted {}
+// SAFETY: through `&Posted` alone nothing is posted: whoever calls has the receiver.
+unsafe impl Sync for Posted {}
 
 /// What queue pairs have of a shared receive queue: it keeps the queue alive, and cannot post.
 #[derive(Clone, Debug)]
@@ -188,11 +190,8 @@ impl SharedReceiveQueue {
             pd: pd.clone(),
         };
         Ok(Self {
-            producer,
-            request: Prepared::new(max_sge),
-            raw,
-            max_sge,
-            several,
+            receiver: Receiver::new(producer, max_sge),
+            posted: Posted { raw, several },
             shared: SharedQueue {
                 inner: Arc::new(inner),
             },
@@ -211,64 +210,8 @@ impl SharedReceiveQueue {
     #[doc(alias = "ibv_post_srq_recv")]
     #[inline]
     pub fn post<P: Sink>(&mut self, sink: P, user: u64) -> Result<(), Refused<P::Back>> {
-        let pieces = sink.pieces();
-        if pieces > 1 && pieces > self.max_sge as usize {
-            let error = too_many(OP, "max_sge", pieces, self.max_sge);
-            return Err(Refused::with(error, sink.back()));
-        }
-        let (producer, request) = (&mut self.producer, &mut self.request);
-        let ready = match producer.ready() {
-            Some(ready) => ready,
-            None => match producer.look_further() {
-                Some(ready) => ready,
-                None => return Err(Refused::with(full(OP), sink.back())),
-            },
-        };
-        let kind = match P::KIND {
-            Kind::Sent => Kind::Received,
-            kind => kind,
-        };
-        let mut held = Held::new(kind, Op::Receive, user);
-        let (wr, bad, sges) = (request.wr(), request.bad(), request.list());
-        // SAFETY: the request is this queue's own, and `&mut self` is the only access.
-        let wr = unsafe { &mut *wr };
-        // CAST: at most `MAX_PIECES`.
-        #[expect(clippy::cast_possible_truncation, reason = "at most MAX_PIECES")]
-        #[expect(clippy::cast_possible_wrap, reason = "at most MAX_PIECES")]
-        let pieces = pieces as i32;
-        let one = pieces == 1;
-        if !one {
-            wr.num_sge = pieces;
-        }
-        let further = || producer.further();
-        // SAFETY: the elements have room for as many pieces as the queue takes, which was checked; the further cells are of the
-        // free slot, which is the producer's.
-        unsafe { sink.stage(true, &mut held, further, sges) };
-        let id = if self.several && matches!(kind, Kind::Received) {
-            // SAFETY: the slot is free.
-            unsafe { producer.put(ready, held.shared()) }
-        } else {
-            // SAFETY: the slot is free.
-            unsafe { producer.put_receive(ready, held) }
-        };
-        wr.wr_id = id;
-        // SAFETY: `ibv_post_srq_recv` wants
-        // - a shared receive queue, which `shared` keeps;
-        // - a list of requests that is readable during the call: the prepared one, with `next` null;
-        // - memory that nobody else touches until the completion: the buffers were moved into the ring, which outlives the
-        //   queue;
-        // - no more requests than the queue holds: the slot was free.
-        let returned = unsafe { rdma_sys::ibv_post_srq_recv(self.raw.as_ptr(), wr, bad) };
-        if !one {
-            // SAFETY: the request is this queue's own, and the post is over.
-            unsafe { (*request.wr()).num_sge = 1 };
-        }
-        if returned == 0 {
-            return Ok(());
-        }
-        let named = request.take_name();
-        // SAFETY: the request is the last one of this ring, and the provider has named it or not.
-        Err(unsafe { refused::<P>(OP, returned, named, producer, id) })
+        // SAFETY: the receiver is this queue's.
+        unsafe { self.receiver.post(&self.posted, sink, user) }
     }
 
     /// Asks for an asynchronous event of the device when fewer than `limit` receives are left; 0 asks for none.
@@ -299,20 +242,21 @@ impl SharedReceiveQueue {
         // CAST: a low bit.
         let mask = rdma_sys::IBV_SRQ_LIMIT as i32;
         // SAFETY: `ibv_modify_srq` wants a queue, which `shared` keeps, and attributes of which the mask names those that are set.
-        let returned = unsafe { rdma_sys::ibv_modify_srq(self.raw.as_ptr(), &raw mut attr, mask) };
+        let returned =
+            unsafe { rdma_sys::ibv_modify_srq(self.posted.raw.as_ptr(), &raw mut attr, mask) };
         errno_of_verbs(returned).map_err(|errno| Error::os(OP, errno))
     }
 
     /// How many receives may be posted.
     #[must_use]
     pub fn depth(&self) -> u32 {
-        self.producer.ring().depth()
+        self.receiver.producer.ring().depth()
     }
 
     /// Whether no receive is posted.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.producer.ring().is_empty()
+        self.receiver.producer.ring().is_empty()
     }
 
     /// The number by which [asynchronous events](crate::AsyncEvents) name the queue.
@@ -330,11 +274,38 @@ impl SharedReceiveQueue {
     /// The raw queue, valid while this value is.
     #[must_use]
     pub fn as_raw(&self) -> *mut ibv_srq {
-        self.raw.as_ptr()
+        self.posted.raw.as_ptr()
     }
 
     pub(super) fn share(&self) -> SharedQueue {
         self.shared.clone()
+    }
+}
+
+impl Target for Posted {
+    const OP: &'static str = OP;
+    const MAX_SGE: &'static str = "max_sge";
+    const IN_ORDER: bool = false;
+
+    #[cold]
+    fn none_free(&self) -> Error {
+        full(OP)
+    }
+
+    #[inline]
+    unsafe fn put(&self, producer: &mut Producer, ready: Ready, held: Held) -> u64 {
+        if self.several && matches!(held.kind(), Kind::Received) {
+            // SAFETY: the caller's own obligation.
+            return unsafe { producer.put(ready, held.shared()) };
+        }
+        // SAFETY: the caller's own obligation.
+        unsafe { producer.put_receive(ready, held) }
+    }
+
+    #[inline]
+    unsafe fn call(&self, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> i32 {
+        // SAFETY: `ibv_post_srq_recv` wants a shared receive queue, which `shared` keeps, and what the caller provides.
+        unsafe { rdma_sys::ibv_post_srq_recv(self.raw.as_ptr(), wr, bad) }
     }
 }
 
