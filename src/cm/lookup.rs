@@ -128,7 +128,8 @@ impl LookupRequest {
     #[doc(alias = "rdma_reject")]
     pub fn reject(self, private_data: &[u8]) -> Result<()> {
         let length = check_private_data(REJECT, Message::LookupAnswer, false, private_data)?;
-        self.pending.reject(private_data, length)
+        self.pending
+            .reject(rdma_sys::rdma_reject, private_data, length)
     }
 }
 

@@ -1,12 +1,19 @@
 #![expect(unsafe_code, reason = "calls rdma_reject")]
 
+use std::ffi::{c_int, c_void};
 use std::fmt;
+
+use rdma_sys::rdma_cm_id;
 
 use super::id::CmId;
 use super::unacked::Unacked;
 use crate::error::{Error, Result, errno_of_rdma};
 
 pub(super) const REJECT: &str = "rdma_reject";
+
+/// `rdma_reject` or `rdma_reject_ece`.
+pub(super) type Reject =
+    unsafe extern "C" fn(id: *mut rdma_cm_id, private_data: *const c_void, length: u8) -> c_int;
 
 /// A request that is not answered: the event that brought it, and the new id.
 ///
@@ -36,30 +43,17 @@ impl Pending {
         id
     }
 
-    /// Rejects the peer with `private_data`, whose length was checked; then as for a drop.
-    pub(super) fn reject(mut self, private_data: &[u8], length: u8) -> Result<()> {
+    /// Rejects the peer with `private_data`, whose length was checked, by `call`; then as for a drop.
+    pub(super) fn reject(mut self, call: Reject, private_data: &[u8], length: u8) -> Result<()> {
         self.answered = true;
-        self.call_reject(private_data, length)
+        self.call_reject(call, private_data, length)
     }
 
-    /// As [`reject`](Self::reject), because of the peer's ECE.
-    pub(super) fn reject_ece(mut self, private_data: &[u8], length: u8) -> Result<()> {
-        self.answered = true;
+    fn call_reject(&self, call: Reject, private_data: &[u8], length: u8) -> Result<()> {
         let data = private_data.as_ptr().cast();
-        // SAFETY: as for `rdma_reject` in `call_reject`.
-        let returned = unsafe { rdma_sys::rdma_reject_ece(self.id.as_raw(), data, length) };
-        self.rejected(returned)
-    }
-
-    fn call_reject(&self, private_data: &[u8], length: u8) -> Result<()> {
-        let data = private_data.as_ptr().cast();
-        // SAFETY: `rdma_reject` wants the id of a request and `length` bytes that it reads during the call: `length` is that
-        // of `private_data`, or 0.
-        let returned = unsafe { rdma_sys::rdma_reject(self.id.as_raw(), data, length) };
-        self.rejected(returned)
-    }
-
-    fn rejected(&self, returned: i32) -> Result<()> {
+        // SAFETY: both calls want the id of a request and `length` bytes that they read meanwhile: `length` is that of
+        // `private_data`, or 0.
+        let returned = unsafe { call(self.id.as_raw(), data, length) };
         match errno_of_rdma(returned) {
             // The peer has given up (over iWARP: ECONNRESET), or an accept that failed has rejected it: there is nobody to tell.
             Ok(()) | Err(libc::EINVAL | libc::ECONNRESET) => Ok(()),
@@ -72,7 +66,7 @@ impl Drop for Pending {
     fn drop(&mut self) {
         if !self.answered {
             // Nobody is left to hear of a failure; the id is destroyed all the same.
-            drop(self.call_reject(&[], 0));
+            drop(self.call_reject(rdma_sys::rdma_reject, &[], 0));
         }
     }
 }

@@ -10,7 +10,7 @@ use super::channel::EventChannel;
 use super::handle::{RawQp, Token};
 use super::id::CmId;
 use super::param::{ConnParam, Limits, Message, Negotiated, RnrRetry, check_private_data};
-use super::pending::{Failed, NotAccepted, Pending, REJECT};
+use super::pending::{Failed, NotAccepted, Pending, REJECT, Reject};
 use super::phase::Phase;
 use super::qp;
 use super::unacked::Unacked;
@@ -199,9 +199,7 @@ impl ConnRequest {
     /// A peer that has given up meanwhile is no error.
     #[doc(alias = "rdma_reject")]
     pub fn reject(self, private_data: &[u8]) -> Result<()> {
-        let iwarp = self.context()?.is_iwarp();
-        let length = check_private_data(REJECT, Message::Reject, iwarp, private_data)?;
-        self.pending.reject(private_data, length)
+        self.reject_by(rdma_sys::rdma_reject, private_data)
     }
 
     /// Rejects the peer because of its [`Ece`](super::Ece): as [`reject`](Self::reject), with the reason 35, "vendor option not
@@ -214,9 +212,13 @@ impl ConnRequest {
     /// As for [`reject`](Self::reject).
     #[doc(alias = "rdma_reject_ece")]
     pub fn reject_ece(self, private_data: &[u8]) -> Result<()> {
+        self.reject_by(rdma_sys::rdma_reject_ece, private_data)
+    }
+
+    fn reject_by(self, call: Reject, private_data: &[u8]) -> Result<()> {
         let iwarp = self.context()?.is_iwarp();
         let length = check_private_data(REJECT, Message::Reject, iwarp, private_data)?;
-        self.pending.reject_ece(private_data, length)
+        self.pending.reject(call, private_data, length)
     }
 
     /// Ends the request after an accept: acknowledges its event, now that the call has returned.
