@@ -4,7 +4,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{ADDR_OF_SECOND, PATIENCE, eventually, netdev_of};
+use super::{ADDR_OF_SECOND, PATIENCE, eventually, netdev_of, run};
 
 pub(crate) const DEVICE: &str = "rxe1";
 
@@ -24,6 +24,18 @@ impl Removal {
             .spawn()
             .expect("`rdma` of iproute2 is needed");
         Self { child, netdev }
+    }
+
+    /// Waits until the kernel does not list the device any more, which is before anybody has let go of it.
+    pub(crate) fn must_begin(&self) {
+        eventually("the device is off the list", || {
+            let output = run(Command::new("rdma").args(["dev", "show"]));
+            assert!(output.status.success(), "rdma dev show: {output:?}");
+            let listed = String::from_utf8_lossy(&output.stdout);
+            !listed
+                .split_whitespace()
+                .any(|word| word == format!("{DEVICE}:"))
+        });
     }
 
     pub(crate) fn is_over(&mut self) -> bool {

@@ -22,6 +22,9 @@ const VM: &[Need] = &[Need::Qemu];
 /// The programs of others that the device tests talk to.
 const PEERS: &[Need] = &[Need::RdmacmUtils, Need::IbverbsUtils];
 
+/// What device tests watch a child of theirs with.
+const WATCHING: &[Need] = &[Need::Valgrind];
+
 /// Counting instructions.
 const COUNTING: &[Need] = &[Need::Valgrind, Need::Binutils];
 
@@ -39,7 +42,7 @@ pub(crate) fn test_needs(no_device: bool, own_device: bool) -> Vec<Need> {
     if no_device {
         BUILD.to_vec()
     } else {
-        [&demo_needs(own_device), PEERS].concat()
+        [&demo_needs(own_device), PEERS, WATCHING].concat()
     }
 }
 
@@ -55,7 +58,10 @@ pub(crate) fn overhead_needs() -> Vec<Need> {
 
 /// What `cargo xtask ci` needs.
 pub(crate) fn ci_needs() -> Vec<Need> {
-    [&test_needs(false, false), BINDINGS, COUNTING].concat()
+    let mut needs = [&test_needs(false, false), BINDINGS, COUNTING].concat();
+    needs.sort_unstable();
+    needs.dedup();
+    needs
 }
 
 /// Root gets what is missing installed; others must say `--install`.

@@ -35,7 +35,7 @@ pub enum Need {
     Libclang,
     /// GNU `make`.
     Make,
-    /// `valgrind`, with its tool callgrind.
+    /// `valgrind`, with its tools memcheck and callgrind.
     Valgrind,
     /// `objdump`.
     Binutils,
