@@ -4,6 +4,7 @@
 //! what chance does. This file starts the rounds, in the micro-VM or on the machine's own device, and judges; `bench/runs.rs`
 //! is what runs there.
 
+mod guest;
 mod perftest;
 mod process;
 mod rows;
@@ -77,6 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         address,
         perf: perf.path.clone(),
         quick: args.quick,
+        guest: !args.device,
         rounds,
         time: args.time,
     };

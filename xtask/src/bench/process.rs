@@ -8,6 +8,9 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::guest;
 
 /// How often is looked whether something has happened.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -17,13 +20,23 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub(crate) struct Running(Child);
 
 impl Running {
-    pub(crate) fn start(command: &mut Command) -> Result<Self> {
-        let child = command
+    /// Starts a program, bound to one processor.
+    pub(crate) fn start(command: &mut Command, processor: usize) -> Result<Self> {
+        command
+            // cargo's is a search in slow folders for every library.
+            .env_remove("LD_LIBRARY_PATH")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .with_context(|| format!("cannot run {:?}", command.get_program()))?;
+            .stderr(Stdio::piped());
+        let own = sched_getaffinity(None)?;
+        let mut one = CpuSet::new();
+        one.set(processor);
+        // A child has what its parent's thread has. (With `taskset` each run would start two more programs.)
+        sched_setaffinity(None, &one)
+            .with_context(|| format!("cannot have processor {processor}"))?;
+        let child = command.spawn();
+        sched_setaffinity(None, &own)?;
+        let child = child.with_context(|| format!("cannot run {:?}", command.get_program()))?;
         Ok(Self(child))
     }
 
@@ -83,8 +96,9 @@ impl Drop for Running {
 
 /// Whether an id listens on a port.
 fn listens(port: u16) -> Result<bool> {
-    let output = Command::new("rdma")
+    let output = Command::new(guest::program("rdma"))
         .args(["resource", "show", "cm_id"])
+        .env_remove("LD_LIBRARY_PATH")
         .stdin(Stdio::null())
         .output()
         .context("cannot run rdma")?;

@@ -11,6 +11,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 
 use super::{
+    guest,
     rows::{self, Job, Row},
     samples::{Sample, Who},
 };
@@ -30,6 +31,9 @@ pub(crate) struct Args {
     /// How many rounds
     #[arg(long)]
     pub(crate) rounds: u32,
+    /// This is a machine of its own, which may be changed
+    #[arg(long)]
+    pub(crate) guest: bool,
     /// No round is begun that would not end within so many seconds
     #[arg(long)]
     pub(crate) time: u64,
@@ -52,6 +56,9 @@ impl Args {
         if self.quick {
             line.push("--quick".into());
         }
+        if self.guest {
+            line.push("--guest".into());
+        }
         line
     }
 }
@@ -64,6 +71,9 @@ const PORT: u16 = 18515;
 /// Runs the rounds. Each figure is a line on standard output, how far it is one on standard error.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let start = Instant::now();
+    if args.guest {
+        guest::prepare(&args.perf)?;
+    }
     let limit = Duration::from_secs(args.time);
     let jobs = rows::jobs(args.quick);
     let mut longest = Duration::ZERO;
@@ -79,23 +89,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             }
         }
         longest = longest.max(begin.elapsed());
-        eprintln!(
-            "round {} of {} ({:.0} s)",
-            round + 1,
-            args.rounds,
-            begin.elapsed().as_secs_f32()
-        );
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Makes the runs of one job in one round. Each round another begins.
-fn every(args: &Args, job: &dyn Job, round: u32, port: &mut u16) -> Result<()> {
-    let rows = job.rows();
-    let mut turn = Who::ALL;
-    turn.rotate_left(round as usize % Who::ALL.len());
-    for who in turn {
-        let figures = attempt(args, job, &rows, who, port)?;
         for (row, figure) in rows.iter().zip(figures) {
             let row = row.name.clone();
             let sample = Sample {
@@ -174,6 +167,7 @@ mod tests {
                 address: IpAddr::from([10, 9, 0, 1]),
                 perf: "/t/perf".into(),
                 quick: false,
+                guest: false,
                 rounds: 1,
                 time: 1,
             };
