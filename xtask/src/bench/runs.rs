@@ -89,6 +89,23 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             }
         }
         longest = longest.max(begin.elapsed());
+        eprintln!(
+            "round {} of {} ({:.0} s)",
+            round + 1,
+            args.rounds,
+            begin.elapsed().as_secs_f32()
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes the runs of one job in one round. Each round another begins.
+fn every(args: &Args, job: &dyn Job, round: u32, port: &mut u16) -> Result<()> {
+    let rows = job.rows();
+    let mut turn = Who::ALL;
+    turn.rotate_left(round as usize % Who::ALL.len());
+    for who in turn {
+        let figures = attempt(args, job, &rows, who, port)?;
         for (row, figure) in rows.iter().zip(figures) {
             let row = row.name.clone();
             let sample = Sample {
