@@ -1,7 +1,7 @@
 //! What the stand-in and the tests that steer it agree on. The tests include this file.
 
 /// Changes when anything here does.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 
 /// The kinds of objects whose number is counted, in the order of `standin_live`.
 pub(crate) const KINDS: [&str; 11] = [
@@ -81,6 +81,26 @@ pub(crate) struct Refusal {
     pub(crate) place: u32,
     /// How many requests of the list the device takes all the same.
     pub(crate) taken: u32,
+}
+
+/// What a request says that is posted to a send queue; what its operation has not is 0.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub(crate) wr_id: u64,
+    pub(crate) remote_addr: u64,
+    pub(crate) compare_add: u64,
+    pub(crate) swap: u64,
+    pub(crate) addr: u64,
+    pub(crate) length: u64,
+    pub(crate) opcode: u32,
+    pub(crate) flags: u32,
+    /// An immediate value in network order, or a key.
+    pub(crate) extra: u32,
+    pub(crate) rkey: u32,
+    pub(crate) lkey: u32,
+    /// Of inline data.
+    pub(crate) first_byte: u32,
 }
 
 /// How often something was posted.

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::ffi::c_int;
 
+use crate::calls;
 use crate::inject::{self, Failure};
 use crate::record;
 
@@ -88,6 +89,7 @@ struct Call {
 impl Call {
     fn enter(name: &'static str, args: &[usize]) -> (Self, Option<Failure>) {
         let errno = errno();
+        calls::expect_outside(name);
         let outer = CURRENT.replace(name);
         LEFT_BEHIND.set(None);
         let mut kept = [0; 4];

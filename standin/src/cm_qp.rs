@@ -154,7 +154,7 @@ impl World {
             qp::end(self, qp);
             return Err(errno);
         }
-        let raw = self.qp(qp).c.raw();
+        let raw = self.qp(qp).c.raw().cast();
         self.qp_mut(qp).id = Some(id);
         let pd = attr.pd;
         self.id(id).c.edit(|c| {

@@ -6,11 +6,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use crate::arg;
 use crate::asynchronous::Notices;
 use crate::c::{
-    IBV_DEVICE_MEM_WINDOW, IBV_DEVICE_MEM_WINDOW_TYPE_2B, IBV_ODP_SUPPORT, ibv_context,
-    ibv_context_ops, ibv_device, ibv_device_attr, ibv_device_attr_ex, ibv_node_type, ibv_pd,
-    ibv_query_device_ex_input, ibv_transport_type, verbs_context,
+    IBV_DEVICE_MEM_WINDOW, IBV_DEVICE_MEM_WINDOW_TYPE_2B, IBV_ODP_SUPPORT, ibv_atomic_cap,
+    ibv_context, ibv_context_ops, ibv_device, ibv_device_attr, ibv_device_attr_ex, ibv_node_type,
+    ibv_pd, ibv_query_device_ex_input, ibv_transport_type, verbs_context,
 };
 use crate::call::{self, Errno};
+use crate::calls::{self, Skill};
 use crate::channel::Signal;
 use crate::doom::doom;
 use crate::pd::Pd;
@@ -41,9 +42,12 @@ pub(crate) struct Device {
     pub(crate) removed: bool,
     pub(crate) addresses: Vec<IpAddr>,
     own_transport: ibv_transport_type,
+    own_atomics: ibv_atomic_cap,
     pub(crate) attr: ibv_device_attr,
     pub(crate) hidden: Hidden,
     pub(crate) on_demand: bool,
+    /// What its provider can do by calls.
+    pub(crate) skill: Skill,
     pub(crate) notices: Notices,
     pub(crate) port_down: bool,
 }
@@ -96,6 +100,7 @@ impl Device {
         attr.phys_port_cnt = 1;
         if transport == ibv_transport_type::IBV_TRANSPORT_IB {
             attr.max_mw = 1 << 16;
+            attr.atomic_cap = ibv_atomic_cap::IBV_ATOMIC_HCA;
             attr.device_cap_flags = IBV_DEVICE_MEM_WINDOW;
             // The second has windows of type 1 only, as old devices.
             if name == "rxe0" {
@@ -110,9 +115,11 @@ impl Device {
             removed: false,
             addresses,
             own_transport: transport,
+            own_atomics: attr.atomic_cap,
             attr,
             hidden: Hidden::No,
             on_demand: true,
+            skill: Skill::default(),
             notices: Notices::default(),
             port_down: false,
         }
@@ -126,6 +133,8 @@ impl Device {
         self.attr.max_qp_init_rd_atom = DEPTH;
         self.hidden = Hidden::No;
         self.on_demand = true;
+        self.skill = Skill::default();
+        self.attr.atomic_cap = self.own_atomics;
         self.port_down = false;
         self.notices.forget();
     }
@@ -188,6 +197,7 @@ impl World {
             let mut extended: verbs_context = zeroed();
             extended.sz = size_of::<verbs_context>();
             extended.query_device_ex = Some(query_device_ex);
+            extended.create_qp_ex = Some(calls::create_qp_ex);
             let context = &mut extended.context;
             context.abi_compat = std::ptr::without_provenance_mut(usize::MAX);
             context.device = c;

@@ -18,6 +18,7 @@ mod ah;
 mod arg;
 mod asynchronous;
 mod c;
+mod calls;
 mod channel;
 mod cm_qp;
 mod comp;

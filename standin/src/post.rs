@@ -9,6 +9,7 @@ use crate::c::{
     ibv_wr_opcode,
 };
 use crate::call::{self, Errno};
+use crate::calls;
 use crate::doom::doom;
 use crate::orders::{Hold, RECV, SEND, Target};
 use crate::qp::{Qp, Receive, Send};
@@ -84,7 +85,15 @@ fn take<T: Copy>(
 }
 
 /// Why a send cannot be posted behind `ahead` others of its list.
-fn check_send(qp: &Qp, ahead: usize, wr: &ibv_send_wr) -> Option<Errno> {
+///
+/// `inline` is how many bytes are copied at once, if they are.
+pub(crate) fn check_send(
+    qp: &Qp,
+    ahead: usize,
+    wr: &ibv_send_wr,
+    pieces: &[ibv_sge],
+    inline: Option<usize>,
+) -> Option<Errno> {
     match qp.state() {
         ibv_qp_state::IBV_QPS_RTS
         | ibv_qp_state::IBV_QPS_SQD
@@ -100,14 +109,8 @@ fn check_send(qp: &Qp, ahead: usize, wr: &ibv_send_wr) -> Option<Errno> {
     if count > cap.max_send_sge {
         return Some(libc::EINVAL);
     }
-    if wr.send_flags & IBV_SEND_INLINE != 0 {
-        let length: u64 = pieces(wr.sg_list, wr.num_sge)
-            .iter()
-            .map(|sge| u64::from(sge.length))
-            .sum();
-        if length > cap.max_inline_data.into() {
-            return Some(libc::EINVAL);
-        }
+    if inline.is_some_and(|length| length > cap.max_inline_data as usize) {
+        return Some(libc::EINVAL);
     }
     let is_atomic = matches!(
         wr.opcode,
@@ -115,8 +118,7 @@ fn check_send(qp: &Qp, ahead: usize, wr: &ibv_send_wr) -> Option<Errno> {
     );
     if is_atomic {
         let (address, ..) = wr::atomic_of(wr);
-        let first = pieces(wr.sg_list, wr.num_sge.min(1));
-        let answer = first.first().map_or(0, |sge| sge.length);
+        let answer = pieces.first().map_or(0, |sge| sge.length);
         if address % 8 != 0 || answer < 8 {
             return Some(libc::EINVAL);
         }
@@ -163,21 +165,36 @@ pub(crate) extern "C" fn post_send(
             let windows = (wr.opcode == ibv_wr_opcode::IBV_WR_BIND_MW)
                 .then(|| world.check_bind_request(wr))
                 .flatten();
-            windows.or_else(|| check_send(world.qp(qp.addr()), ahead, wr))
+            windows.or_else(|| check_listed(world.qp(qp.addr()), ahead, wr))
         });
         let found = world.qp_mut(qp.addr());
         found.posts[SEND].add(list.len());
+        calls::expect_unlocked(found);
         for (_, request) in &list[..taken] {
-            push(found, *request);
+            push_listed(found, *request);
         }
         world.work(qp.addr());
         result
     })
 }
 
-fn push(qp: &mut Qp, wr: ibv_send_wr) {
+/// [`check_send`] for a request of a list.
+fn check_listed(qp: &Qp, ahead: usize, wr: &ibv_send_wr) -> Option<Errno> {
+    // A list that is too long is refused without being read.
+    let most = c_int::try_from(qp.init.cap.max_send_sge).unwrap_or(c_int::MAX);
+    let pieces = pieces(wr.sg_list, wr.num_sge.min(most));
+    let length = pieces.iter().map(|sge| sge.length as usize).sum();
+    let inline = (wr.send_flags & IBV_SEND_INLINE != 0).then_some(length);
+    check_send(qp, ahead, wr, &pieces, inline)
+}
+
+fn push_listed(qp: &mut Qp, wr: ibv_send_wr) {
     let pieces = pieces(wr.sg_list, wr.num_sge);
     let inline = (wr.send_flags & IBV_SEND_INLINE != 0).then(|| inline(&pieces));
+    push(qp, wr, pieces, inline);
+}
+
+pub(crate) fn push(qp: &mut Qp, wr: ibv_send_wr, pieces: Vec<ibv_sge>, inline: Option<Vec<u8>>) {
     let hold = qp.orders.hold(SEND);
     qp.used[SEND] += 1;
     qp.sends.push_back(Send {
@@ -190,12 +207,12 @@ fn push(qp: &mut Qp, wr: ibv_send_wr) {
 
 /// Posts a request that the device makes itself.
 pub(crate) fn one(world: &mut World, qp: usize, wr: ibv_send_wr) -> Result<(), Errno> {
-    if let Some(errno) = check_send(world.qp(qp), 0, &wr) {
+    if let Some(errno) = check_listed(world.qp(qp), 0, &wr) {
         return Err(errno);
     }
     let found = world.qp_mut(qp);
     found.posts[SEND].add(1);
-    push(found, wr);
+    push_listed(found, wr);
     world.work(qp);
     Ok(())
 }

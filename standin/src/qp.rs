@@ -11,10 +11,11 @@ use crate::c::{
     IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU,
     IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN,
     IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, ibv_ah, ibv_pd, ibv_qp, ibv_qp_attr,
-    ibv_qp_attr_mask, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_state, ibv_qp_type,
+    ibv_qp_attr_mask, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_state, ibv_qp_type,
     ibv_send_wr, ibv_sge,
 };
 use crate::call::Errno;
+use crate::calls::Calls;
 use crate::device::present;
 use crate::doom::doom;
 use crate::inject;
@@ -45,7 +46,8 @@ pub(crate) struct Send {
 
 /// A queue pair.
 pub(crate) struct Qp {
-    pub(crate) c: Obj<ibv_qp>,
+    /// In every case with the entries for calls, which are null without [`calls`](Self::calls).
+    pub(crate) c: Obj<ibv_qp_ex>,
     pub(crate) number: u32,
     pub(crate) pd: usize,
     pub(crate) send_cq: usize,
@@ -67,6 +69,8 @@ pub(crate) struct Qp {
     pub(crate) used: [u32; SIDES],
     /// How many sends are done and were not to be reported, since the last that was.
     pub(crate) silent: u32,
+    /// What is begun on one that was made for calls.
+    pub(crate) calls: Option<Calls>,
     /// Its asynchronous events.
     pub(crate) told: Told,
     /// What a test asks of it, and what was posted.
@@ -123,6 +127,7 @@ pub(crate) fn create(
     ) {
         return Err(libc::EOPNOTSUPP);
     }
+    let calls = world.devices[device].skill.grant(attr)?;
     let limits = &world.devices[device].attr;
     let most = u32::try_from(limits.max_qp_wr).unwrap_or(0);
     let pieces = u32::try_from(limits.max_sge).unwrap_or(0);
@@ -136,16 +141,20 @@ pub(crate) fn create(
         return Err(libc::EINVAL);
     }
     let number = world.number();
-    let mut c: ibv_qp = zeroed();
-    c.context = context;
-    c.qp_context = attr.qp_context;
-    c.pd = world.pd(pd).c.raw();
-    c.send_cq = attr.send_cq;
-    c.recv_cq = attr.recv_cq;
-    c.srq = attr.srq;
-    c.handle = number;
-    c.qp_num = number;
-    c.qp_type = attr.qp_type;
+    let mut c: ibv_qp_ex = zeroed();
+    let base = &mut c.qp_base;
+    base.context = context;
+    base.qp_context = attr.qp_context;
+    base.pd = world.pd(pd).c.raw();
+    base.send_cq = attr.send_cq;
+    base.recv_cq = attr.recv_cq;
+    base.srq = attr.srq;
+    base.handle = number;
+    base.qp_num = number;
+    base.qp_type = attr.qp_type;
+    if calls.is_some() {
+        world.devices[device].skill.fill(&mut c);
+    }
     let srq = (!attr.srq.is_null()).then(|| attr.srq.addr());
     if let Some(srq) = srq {
         world.srq_mut(srq).users += 1;
@@ -181,6 +190,7 @@ pub(crate) fn create(
         attached: Vec::new(),
         used: [0; SIDES],
         silent: 0,
+        calls,
         told: Told::default(),
         orders: world.orders.clone(),
         posts: [Posts::default(); SIDES],
@@ -334,7 +344,7 @@ export! { pointer:
         };
         let mut world = world();
         let qp = create(&mut world, pd.addr(), &mut attr)?;
-        Ok(world.qp(qp).c.raw())
+        Ok(world.qp(qp).c.raw().cast())
     }
 }
 

@@ -5,8 +5,8 @@ use std::ffi::{c_char, c_int, c_void};
 
 use crate::c::{
     ibv_ah_attr, ibv_context, ibv_dm, ibv_ece, ibv_event_type, ibv_fork_status, ibv_mr,
-    ibv_node_type, ibv_pd, ibv_port_state, ibv_qp, ibv_qp_ex, ibv_qp_init_attr, ibv_rate,
-    ibv_wc_status, ibv_wr_opcode, rdma_addrinfo, rdma_cm_id,
+    ibv_node_type, ibv_pd, ibv_port_state, ibv_qp, ibv_qp_init_attr, ibv_rate, ibv_wc_status,
+    ibv_wr_opcode, rdma_addrinfo, rdma_cm_id,
 };
 use crate::doom::doom;
 
@@ -68,11 +68,6 @@ export! { plain:
 
     fn ibv_is_fork_initialized() -> ibv_fork_status {
         ibv_fork_status::IBV_FORK_UNNEEDED
-    }
-
-    fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
-        let _ = qp;
-        std::ptr::null_mut()
     }
 
     fn mult_to_ibv_rate(mult: c_int) -> ibv_rate {

@@ -24,7 +24,7 @@ impl World {
         let found = self.qp_mut(qp);
         let before = found.attr.qp_state;
         found.attr.qp_state = state;
-        found.c.edit(|c| c.state = state);
+        found.c.edit(|c| c.qp_base.state = state);
         match state {
             ibv_qp_state::IBV_QPS_ERR => {
                 let last = before != state && found.srq.is_some();

@@ -34,6 +34,31 @@ pub(crate) fn is_solicited(wr: &ibv_send_wr) -> bool {
     wr.send_flags & IBV_SEND_SOLICITED != 0
 }
 
+/// Sets the immediate value, or the key to be taken back: four bytes at one place.
+pub(crate) fn set_imm(wr: &mut ibv_send_wr, imm: u32) {
+    wr.__bindgen_anon_1.imm_data = imm;
+}
+
+/// Sets address and key of a read or write.
+pub(crate) fn set_memory(wr: &mut ibv_send_wr, address: u64, key: u32) {
+    wr.wr.rdma.remote_addr = address;
+    wr.wr.rdma.rkey = key;
+}
+
+/// Sets address, key and the two values of an atomic.
+pub(crate) fn set_atomic(
+    wr: &mut ibv_send_wr,
+    address: u64,
+    key: u32,
+    compare_add: u64,
+    swap: u64,
+) {
+    wr.wr.atomic.remote_addr = address;
+    wr.wr.atomic.rkey = key;
+    wr.wr.atomic.compare_add = compare_add;
+    wr.wr.atomic.swap = swap;
+}
+
 /// The immediate value.
 pub(crate) fn imm_of(wr: &ibv_send_wr) -> u32 {
     // SAFETY: as above.

@@ -103,6 +103,7 @@ macro_rules! call {
     }};
 }
 
+pub(crate) mod calls;
 pub(crate) mod provider;
 
 static ALONE: Mutex<()> = Mutex::new(());
