@@ -7,6 +7,7 @@ use std::mem;
 use rdma_sys::ibv_wc_status;
 use rdmacm::{Buf, ErrorKind, Fetch, Inline, Partly, Status, Work, WrList};
 use standin::Standin;
+use standin::calls::Way;
 use standin::link::{End, Fabric, SIZE, Seen, bare, drain, flushed, init, next_buf, sent};
 use standin::provider::{ALL, BadWr, Hold, Side, at};
 
@@ -22,10 +23,7 @@ fn submit(end: &mut End, list: &mut WrList, first: u8, count: u8) -> Result<(), 
     batch.submit()
 }
 
-#[test]
-#[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn a_batch_is_one_call() {
-    let standin = Standin::start();
+fn a_batch_is_one_call(standin: &Standin) {
     let mut end = End::deep(9);
     let mut list = WrList::with_capacity(9);
     for (count, lap) in [1, 9, 4, 9, 2].into_iter().zip(1..) {
@@ -50,7 +48,7 @@ fn a_batch_is_one_call() {
     assert!(batch.is_empty());
     batch.submit().unwrap();
     assert_eq!(standin.posts(end.raw(), Side::Send).calls, before);
-    end.end(&standin);
+    end.end(standin);
 }
 
 #[test]
@@ -97,8 +95,22 @@ fn what_a_provider_does_not_take_of_a_batch_comes_back() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn a_batch_that_fails_without_a_name_counts_as_posted() {
+fn an_atomic_that_a_provider_does_not_take_comes_back_as_long_as_it_wanted_to_be() {
     let standin = Standin::start();
+    let mut end = End::deep(4);
+    let mut list = WrList::with_capacity(4);
+    let remote = end.target.remote();
+    standin.refuse_by_name(end.raw(), Side::Send, 0, libc::EINVAL);
+    let buf = end.buf(1);
+    let mut batch = end.qp.send.batch(&mut list);
+    batch.fetch(Fetch::fetch_add(remote, 3), buf, 4).unwrap();
+    let bufs = batch.submit().unwrap_err().into_bufs();
+    assert_eq!(bufs[0][..], [1; 8]);
+    drop(bufs);
+    end.end(&standin);
+}
+
+fn a_batch_that_fails_without_a_name_counts_as_posted(standin: &Standin) {
     for bad in [BadWr::Untouched, BadWr::Null, BadWr::Stray] {
         let mut end = End::deep(8);
         let mut list = WrList::with_capacity(4);
@@ -112,14 +124,11 @@ fn a_batch_that_fails_without_a_name_counts_as_posted() {
         assert!(!end.qp.send.is_idle());
         submit(&mut end, &mut list, 5, 4).unwrap();
         assert_eq!(drain(&mut end.cq), [5, 6, 7, 8].map(sent));
-        end.end(&standin);
+        end.end(standin);
     }
 }
 
-#[test]
-#[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn a_dropped_batch_leaves_no_trace() {
-    let standin = Standin::start();
+fn a_dropped_batch_leaves_no_trace(standin: &Standin) {
     let mut end = End::deep(5);
     let mut list = WrList::with_capacity(5);
     let free = end.pool.available();
@@ -137,13 +146,10 @@ fn a_dropped_batch_leaves_no_trace() {
         assert_eq!(drain(&mut end.cq), [sent(1), sent(2)]);
     }
     assert_eq!(standin.posts(end.raw(), Side::Send).requests, 40);
-    end.end(&standin);
+    end.end(standin);
 }
 
-#[test]
-#[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn a_forgotten_batch_keeps_its_buffers_until_the_pairs_end() {
-    let standin = Standin::start();
+fn a_forgotten_batch_keeps_its_buffers_until_the_pairs_end(standin: &Standin) {
     let mut end = End::deep(4);
     let mut list = WrList::with_capacity(4);
     let (work, free) = (end.work(), end.pool.available());
@@ -158,13 +164,10 @@ fn a_forgotten_batch_keeps_its_buffers_until_the_pairs_end() {
     assert_eq!(standin.posts(end.raw(), Side::Send).requests, 2);
     assert_eq!(end.pool.available(), free - 2);
     drop(list);
-    end.end(&standin);
+    end.end(standin);
 }
 
-#[test]
-#[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn a_batch_holds_what_its_list_and_its_queue_hold() {
-    let standin = Standin::start();
+fn a_batch_holds_what_its_list_and_its_queue_hold(standin: &Standin) {
     let mut end = End::deep(4);
     assert_eq!(WrList::with_capacity(0).capacity(), 1);
     let (work, pool) = (end.work(), end.pool.clone());
@@ -188,13 +191,10 @@ fn a_batch_holds_what_its_list_and_its_queue_hold() {
         assert_eq!(drain(&mut end.cq), wanted);
     }
     drop(pool);
-    end.end(&standin);
+    end.end(standin);
 }
 
-#[test]
-#[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn one_list_serves_many_queues() {
-    let standin = Standin::start();
+fn one_list_serves_many_queues(standin: &Standin) {
     let fabric = Fabric::new();
     let mut cq = fabric.cq(40);
     let (pool, target) = (fabric.pd.pool(8, SIZE).unwrap(), fabric.target(SIZE));
@@ -240,10 +240,7 @@ fn one_list_serves_many_queues() {
     assert_eq!((drain(&mut cq), pool.available()), (vec![], 8));
 }
 
-#[test]
-#[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn borrowed_bytes_are_copied_when_the_batch_is_submitted() {
-    let standin = Standin::start();
+fn borrowed_bytes_are_copied_when_the_batch_is_submitted(standin: &Standin) {
     let mut end = End::deep(8);
     let mut list = WrList::with_capacity(4);
     let (work, buf) = (end.work(), end.buf(b'b'));
@@ -261,13 +258,10 @@ fn borrowed_bytes_are_copied_when_the_batch_is_submitted() {
     end.target.read_at(0, &mut there);
     assert_eq!(&there, b"aaaaaaaabbbbbbbb");
     assert_eq!(bytes, *b"cccccccc");
-    end.end(&standin);
+    end.end(standin);
 }
 
-#[test]
-#[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn reads_and_atomics_go_in_a_batch() {
-    let standin = Standin::start();
+fn reads_and_atomics_go_in_a_batch(standin: &Standin) {
     let mut end = End::deep(4);
     let mut list = WrList::with_capacity(4);
     end.target.store_u64(0, 5);
@@ -290,21 +284,10 @@ fn reads_and_atomics_go_in_a_batch() {
         assert_eq!((found, &buf[..]), (user, &5_u64.to_ne_bytes()[..]));
     }
     assert_eq!(end.target.load_u64(0), 8);
-    // What is not taken comes back, as long as the operation wanted it.
-    standin.refuse_by_name(end.raw(), Side::Send, 0, libc::EINVAL);
-    let buf = end.buf(1);
-    let mut batch = end.qp.send.batch(&mut list);
-    batch.fetch(Fetch::fetch_add(remote, 3), buf, 4).unwrap();
-    let bufs = batch.submit().unwrap_err().into_bufs();
-    assert_eq!(bufs[0][..], [1; 8]);
-    drop(bufs);
-    end.end(&standin);
+    end.end(standin);
 }
 
-#[test]
-#[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn a_failure_in_a_batch_flushes_what_is_behind_it() {
-    let standin = Standin::start();
+fn a_failure_in_a_batch_flushes_what_is_behind_it(standin: &Standin) {
     let mut end = End::deep(8);
     let mut list = WrList::with_capacity(8);
     standin.hold_requests(end.raw(), Side::Send, Hold::UntilReleased);
@@ -316,7 +299,7 @@ fn a_failure_in_a_batch_flushes_what_is_behind_it() {
         batch.post(work, buf, user).unwrap();
     }
     batch.submit().unwrap();
-    let held = end.held(&standin);
+    let held = end.held(standin);
     let (good, bad) = (
         ibv_wc_status::IBV_WC_SUCCESS,
         ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR,
@@ -326,5 +309,48 @@ fn a_failure_in_a_batch_flushes_what_is_behind_it() {
     let failed = Seen::Sent(1, Status::RNR_RETRY_EXCEEDED);
     let wanted = [sent(0), failed, flushed(2), flushed(3), flushed(4)];
     assert_eq!(drain(&mut end.cq), wanted);
-    end.end(&standin);
+    end.end(standin);
+}
+
+/// Has each of them run over both ways of posting.
+macro_rules! both_ways {
+    ($($name:ident)*) => {
+        mod by_list {$(
+            #[test]
+            #[ignore = "needs the stand-in libraries: cargo xtask test"]
+            fn $name() {
+                let standin = super::Standin::posting(super::Way::List);
+                super::$name(&standin);
+                assert_eq!(standin.lists_by_calls(), 0);
+            }
+        )*}
+
+        mod by_calls {$(
+            #[test]
+            #[ignore = "needs the stand-in libraries: cargo xtask test"]
+            fn $name() {
+                let standin = super::Standin::posting(super::Way::Calls);
+                super::$name(&standin);
+                assert_eq!(standin.lists_by_calls() == 0, super::POSTS_NOTHING.contains(&stringify!($name)));
+            }
+        )*}
+    };
+}
+
+/// Nothing is begun before a batch is submitted.
+const POSTS_NOTHING: [&str; 2] = [
+    "a_dropped_batch_leaves_no_trace",
+    "a_forgotten_batch_keeps_its_buffers_until_the_pairs_end",
+];
+
+both_ways! {
+    a_batch_is_one_call
+    a_batch_that_fails_without_a_name_counts_as_posted
+    a_dropped_batch_leaves_no_trace
+    a_forgotten_batch_keeps_its_buffers_until_the_pairs_end
+    a_batch_holds_what_its_list_and_its_queue_hold
+    one_list_serves_many_queues
+    borrowed_bytes_are_copied_when_the_batch_is_submitted
+    reads_and_atomics_go_in_a_batch
+    a_failure_in_a_batch_flushes_what_is_behind_it
 }

@@ -52,13 +52,14 @@ impl CmId {
         qp::check_free(CREATE, self, &control)?;
         let create = |attr: &mut ibv_qp_init_attr| {
             // SAFETY: `new_on` has checked that the attributes have queues of the domain's device.
-            let qp = unsafe { verbs::create_qp(CREATE, pd, attr) }?;
+            let made = unsafe { verbs::create_connected(CREATE, pd, attr) }?;
+            let qp = made.raw();
             self.step(pd.context(), qp, ibv_qp_state::IBV_QPS_INIT, None)
                 .inspect_err(|_| {
                     // SAFETY: the queue pair was just made, and is known to nobody else. If this fails too, it is leaked.
                     let _ = unsafe { verbs::destroy_qp(pd.context(), qp) };
                 })?;
-            Ok(qp)
+            Ok(made)
         };
         let owner = Box::new(ExternalOwner {
             handle: Arc::clone(handle),

@@ -217,7 +217,8 @@ impl CmId {
     ///
     /// For an id that has a device and no queue pair: with its address or route resolved, or a request's.
     ///
-    /// Calls `rdma_create_qp` ([man 3](https://man7.org/linux/man-pages/man3/rdma_create_qp.3.html)). Blocks: no.
+    /// Calls `rdma_create_qp_ex`, so that a [`Batch`](crate::Batch) can be posted by calls, and where the provider cannot,
+    /// `rdma_create_qp` ([man 3](https://man7.org/linux/man-pages/man3/rdma_create_qp.3.html)). Blocks: no.
     ///
     /// # Errors
     ///
@@ -225,6 +226,7 @@ impl CmId {
     /// [`TooLarge`](ErrorKind::TooLarge) for a depth above the device's or more than the completion queue has room for;
     /// [`PeerGone`](ErrorKind::PeerGone) for a request whose peer has given up; `ENOMEM`.
     #[doc(alias = "rdma_create_qp")]
+    #[doc(alias = "rdma_create_qp_ex")]
     pub fn create_qp(&self, pd: &ProtectionDomain, init: &QueuePairInit) -> Result<QueuePair> {
         qp::create(&self.handle, pd, init)
     }

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use rdma_sys::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_state};
+use rdma_sys::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_state};
 
 use super::handle::{Control, Handle, RawQp};
 use super::id::CmId;
@@ -29,23 +29,35 @@ pub(super) fn create(
         handle: Arc::clone(handle),
         context: pd.context().clone(),
     });
-    let create = |attr: &mut ibv_qp_init_attr| {
+    let made = |returned: i32| {
+        errno_of_rdma(returned)?;
+        // SAFETY: the id is alive; the lock is held.
+        pointer_of(unsafe { (*handle.raw()).qp })
+    };
+    let by_calls = |attr: &mut ibv_qp_init_attr_ex| {
+        let making = pd.context().objects_change();
+        // SAFETY: as for `rdma_create_qp` below, with the domain in the attributes.
+        let made = made(unsafe { rdma_sys::rdma_create_qp_ex(handle.raw(), attr) });
+        drop(making);
+        made
+    };
+    let classic = |attr: &mut ibv_qp_init_attr| {
         let making = pd.context().objects_change();
         // SAFETY: `rdma_create_qp` wants an id with a device and without a queue pair, and a domain and queues of that
         // device: all checked above or in `new_on`. It writes `id->qp`, which the lock protects.
-        let returned = unsafe { rdma_sys::rdma_create_qp(handle.raw(), pd.as_raw(), attr) };
-        let result = errno_of_rdma(returned);
+        let made = made(unsafe { rdma_sys::rdma_create_qp(handle.raw(), pd.as_raw(), attr) });
         drop(making);
-        result.map_err(|errno| {
+        made.map_err(|errno| {
             if errno == libc::EINVAL && peer_gone(handle) {
                 Error::os_as(OP, errno, ErrorKind::PeerGone).at(id.local_addr(), id.peer_addr())
             } else {
                 id.error_here(OP, errno)
             }
-        })?;
-        // SAFETY: the id is alive; the lock is held.
-        let qp = unsafe { (*handle.raw()).qp };
-        pointer_of(qp).map_err(|errno| Error::os(OP, errno))
+        })
+    };
+    let create = |attr: &mut ibv_qp_init_attr| {
+        // SAFETY: both make what their attributes say.
+        unsafe { verbs::create_with_calls(pd, attr, by_calls, classic) }
     };
     // SAFETY: `create` makes the queue pair in `pd` with the attributes that it is given, and `IdOwner` is the only one that
     // destroys it: `rdma_destroy_qp` is called nowhere.

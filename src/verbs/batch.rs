@@ -37,6 +37,9 @@ unsafe impl Sync for WrList {}
 
 /// Requests that are posted together, with one doorbell.
 ///
+/// How they are posted is the provider's: where it takes each request by a call of its own (`ibv_wr_start` to `ibv_wr_complete`:
+/// mlx5, hns, ionic, soft-RoCE), all of them are handed over so when the batch is submitted, else as one list.
+///
 /// Made by [`SendQueue::batch`]. What is added is on its way with [`submit`](Self::submit); dropped, the batch gives every buffer
 /// back to its pool.
 #[must_use = "nothing is posted before `submit`"]
@@ -138,7 +141,7 @@ impl<'q> Batch<'q> {
     /// # Errors
     ///
     /// As for [`SendQueue::post`], and [`TooLarge`](crate::ErrorKind::TooLarge) for more requests than the list has room for.
-    #[inline]
+    #[inline(always)]
     pub fn post<P: Single + 'q>(
         &mut self,
         work: Work,
@@ -182,7 +185,7 @@ impl<'q> Batch<'q> {
     }
 
     /// Moves a payload into the next slot and the next entry.
-    #[inline]
+    #[inline(always)]
     fn add<P: Single>(
         &mut self,
         payload: P,
@@ -237,11 +240,18 @@ impl<'q> Batch<'q> {
 
     /// Posts what was added, with one doorbell.
     ///
-    /// Calls `ibv_post_send` once ([man 3](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)). Blocks: no.
+    /// Calls `ibv_wr_start`, for each request its operation (such as `ibv_wr_send`) and `ibv_wr_set_sge` or
+    /// `ibv_wr_set_inline_data`, and `ibv_wr_complete` ([man 3](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)); or,
+    /// where the provider lacks one of these calls that a queue pair needs, `ibv_post_send` once
+    /// ([man 3](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)). Blocks: no.
     ///
     /// # Errors
     ///
-    /// What the device reports. The requests that it did not take are in [`Partly`].
+    /// What the device reports. The requests that it did not take are in [`Partly`]: those from the one on that `ibv_post_send`
+    /// names. When `ibv_wr_complete` fails, all of them may have been posted.
+    #[doc(alias = "ibv_wr_start")]
+    #[doc(alias = "ibv_wr_complete")]
+    #[doc(alias = "ibv_wr_send")]
     #[inline]
     pub fn submit(mut self) -> Result<(), Partly> {
         if self.is_empty() {
@@ -262,15 +272,22 @@ impl<'q> Batch<'q> {
         // - memory that stays valid until the completions: the buffers were moved into the ring, and what is copied at once is
         //   borrowed by this batch;
         // - no more requests than the queue holds: each has a slot.
-        let returned = unsafe { rdma_sys::ibv_post_send(raw, start.cast(), &raw mut bad) };
+        let mut classic = || unsafe { rdma_sys::ibv_post_send(raw, start.cast(), &raw mut bad) };
+        let (op, returned) = match self.queue.calls {
+            None => (OP, classic()),
+            // SAFETY: as for `ibv_post_send`; the queue is borrowed, so nobody else posts; an entry has one piece, and was filled by
+            // a `Work` or a `Fetch`.
+            Some(calls) => ("ibv_wr_complete", unsafe { calls.post(start.cast()) }),
+        };
         // SAFETY: inside the list.
         unsafe { (*last).next = next };
         self.next = start;
         if returned == 0 {
             return Ok(());
         }
+        let error = post_error(op, returned);
         // SAFETY: the entries that were filled; nothing of them was taken back.
-        Err(unsafe { partly(self.queue, start, len, returned, bad) })
+        Err(unsafe { partly(self.queue, start, len, error, bad) })
     }
 }
 
@@ -284,7 +301,7 @@ impl Drop for Batch<'_> {
     }
 }
 
-/// The requests from the one that the provider names come back; without a name, all count as posted.
+/// The requests from the one that the provider names come back; without a name, as after `ibv_wr_complete`, all count as posted.
 ///
 /// # Safety
 ///
@@ -296,7 +313,7 @@ unsafe fn partly(
     queue: &mut SendQueue,
     start: *mut Entry,
     len: usize,
-    returned: i32,
+    error: Error,
     bad: *mut ibv_send_wr,
 ) -> Partly {
     let named = (0..len).find(|&place| ptr::eq(bad.cast(), start.wrapping_add(place)));
@@ -308,7 +325,7 @@ unsafe fn partly(
     unsafe { take_back(queue, end, len - posted, &mut bufs) };
     bufs.reverse();
     Partly {
-        error: post_error(OP, returned),
+        error,
         posted,
         bufs,
     }

@@ -19,7 +19,7 @@ use super::context::Context;
 use super::endpoint::{QpEndpoint, RemoteEnd, RtsParam, timeout_code};
 use super::pd::ProtectionDomain;
 use super::qp::{QueuePair, QueuePairInit, new_of_type};
-use super::qp_ends::{create_qp, destroy_qp, modify_qp, query_qp};
+use super::qp_ends::{create_connected, destroy_qp, modify_qp, query_qp};
 use super::qp_inner::QpOwner;
 use super::recv_queue::ReceiveQueue;
 use super::registration::Access;
@@ -89,7 +89,8 @@ impl ProtectionDomain {
     /// and so it is when a step fails. Nobody watches a connection made so: when the peer goes away, a reliable one notices with
     /// the next request that it sends.
     ///
-    /// Calls `ibv_create_qp` ([man 3](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html)). Blocks: no.
+    /// Calls `ibv_create_qp_ex`, so that a [`Batch`](super::Batch) can be posted by calls, and where the provider cannot,
+    /// `ibv_create_qp` ([man 3](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html)). Blocks: no.
     ///
     /// # Errors
     ///
@@ -116,6 +117,7 @@ impl ProtectionDomain {
     /// # }
     /// ```
     #[doc(alias = "ibv_create_qp")]
+    #[doc(alias = "ibv_create_qp_ex")]
     pub fn create_qp(&self, init: &QueuePairInit, transport: Transport) -> Result<ResetQp> {
         if self.context().is_iwarp() {
             return Err(Error::unsupported(
@@ -135,7 +137,7 @@ impl ProtectionDomain {
         };
         let create = |attr: &mut ibv_qp_init_attr| {
             // SAFETY: `new_of_type` has checked that the attributes have queues of the domain's device.
-            unsafe { create_qp(CREATE, self, attr) }
+            unsafe { create_connected(CREATE, self, attr) }
         };
         // SAFETY: `create` makes the queue pair in this domain with the attributes that it is given, and only `Owner` destroys
         // it.

@@ -18,6 +18,7 @@ use super::qp::{QueuePair, QueuePairInit, error_state, new_of_type};
 use super::qp_ends::{create_qp, destroy_qp, modify_qp, query_qp};
 use super::qp_inner::{QpInner, QpOwner, Receives};
 use super::standing::Standing;
+use super::wr_post::Made;
 use crate::error::{Error, Result, errno_of_verbs};
 
 /// A queue pair for datagrams (`IBV_QPT_UD`): messages of one packet, to anybody, which may be lost.
@@ -205,6 +206,7 @@ pub(crate) unsafe fn new_datagram(
     // Of an MTU that is new to this crate nothing is known: then the device has the last word.
     let max_message_len = mtu.unwrap_or(u32::MAX);
     let ud = ibv_qp_type::IBV_QPT_UD;
+    let create = |attr: &mut ibv_qp_init_attr| create(attr).map(Made::from);
     // SAFETY: the caller's own obligation.
     let QueuePair { send, recv } = unsafe { new_of_type(op, ud, pd, init, owner, create) }?;
     if let Receives::Own(attached) = &recv.inner().recv {

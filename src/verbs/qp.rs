@@ -1,6 +1,6 @@
 #![expect(unsafe_code, reason = "owns a pointer to an ibv_qp")]
 
-use std::ptr::{self, NonNull};
+use std::ptr;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,6 +21,7 @@ use super::slot::Slot;
 use super::srq::{SharedQueue, SharedReceiveQueue};
 use super::stage::{Inline, MAX_PIECES};
 use super::work::Work;
+use super::wr_post::Made;
 use crate::error::{Error, ErrorKind, Result};
 use crate::os::deadline_after;
 
@@ -209,7 +210,7 @@ pub(crate) unsafe fn new_on(
     pd: &ProtectionDomain,
     init: &QueuePairInit,
     owner: Box<dyn QpOwner>,
-    create: impl FnOnce(&mut ibv_qp_init_attr) -> Result<NonNull<ibv_qp>>,
+    create: impl FnOnce(&mut ibv_qp_init_attr) -> Result<Made>,
 ) -> Result<QueuePair> {
     // SAFETY: the caller's own obligation.
     unsafe { new_of_type(op, ibv_qp_type::IBV_QPT_RC, pd, init, owner, create) }
@@ -226,7 +227,7 @@ pub(super) unsafe fn new_of_type(
     pd: &ProtectionDomain,
     init: &QueuePairInit,
     owner: Box<dyn QpOwner>,
-    create: impl FnOnce(&mut ibv_qp_init_attr) -> Result<NonNull<ibv_qp>>,
+    create: impl FnOnce(&mut ibv_qp_init_attr) -> Result<Made>,
 ) -> Result<QueuePair> {
     init.check(op, pd)?;
     let (max_send_sge, max_recv_sge) = (init.max_send_sge.max(1), init.max_recv_sge.max(1));
@@ -267,8 +268,8 @@ pub(super) unsafe fn new_of_type(
         qp_type,
         ..ibv_qp_init_attr::default()
     };
-    let raw = match create(&mut attr) {
-        Ok(raw) => raw,
+    let Made { raw, calls } = match create(&mut attr) {
+        Ok(made) => made,
         Err(error) => {
             send.abandon();
             if let Receives::Own(recv) = recv {
@@ -286,9 +287,10 @@ pub(super) unsafe fn new_of_type(
         max_inline_data: init.max_inline_data,
         iwarp: pd.context().is_iwarp(),
         reads: qp_type == ibv_qp_type::IBV_QPT_RC,
+        atomics: pd.context().limits().atomics().is_supported(),
     };
     Ok(QueuePair {
-        send: SendQueue::new(send_producer, standing, Arc::clone(&inner), limits),
+        send: SendQueue::new(send_producer, standing, Arc::clone(&inner), limits, calls),
         recv: ReceiveQueue::new(recv_producer, inner, max_recv_sge),
     })
 }

@@ -4,10 +4,11 @@
 
 use std::ptr::NonNull;
 
-use rdma_sys::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr};
+use rdma_sys::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex};
 
 use super::context::Context;
 use super::pd::ProtectionDomain;
+use super::wr_post::{self, Made};
 use crate::error::{Error, Result, pointer_of};
 
 /// Calls `ibv_create_qp` for the call `op`.
@@ -26,6 +27,31 @@ pub(crate) unsafe fn create_qp(
     let made = pointer_of(made).map_err(|errno| Error::os(op, errno));
     drop(making);
     made
+}
+
+/// Makes a connected queue pair by `ibv_create_qp_ex`, so that batches can be posted by calls, or else by `ibv_create_qp`, for the
+/// call `op`.
+///
+/// # Safety
+///
+/// As for [`create_qp`].
+pub(crate) unsafe fn create_connected(
+    op: &'static str,
+    pd: &ProtectionDomain,
+    attr: &mut ibv_qp_init_attr,
+) -> Result<Made> {
+    let by_calls = |attr: &mut ibv_qp_init_attr_ex| {
+        let making = pd.context().objects_change();
+        // SAFETY: `ibv_create_qp_ex` wants the open device of the domain that the attributes name, and queues of that device.
+        let made = unsafe { rdma_sys::ibv_create_qp_ex(pd.context().as_raw(), attr) };
+        let made = pointer_of(made);
+        drop(making);
+        made
+    };
+    // SAFETY: the caller's own obligation.
+    let classic = |attr: &mut ibv_qp_init_attr| unsafe { create_qp(op, pd, attr) };
+    // SAFETY: both make what their attributes say.
+    unsafe { wr_post::create(pd, attr, by_calls, classic) }
 }
 
 /// Calls `ibv_modify_qp` and returns what it did.

@@ -1,6 +1,6 @@
 use super::send_queue::OP;
 use super::stage::Stage;
-use super::work::Work;
+use super::work::{Fetch, Work};
 use crate::error::{Error, ErrorKind, Result};
 
 /// What one request may hold.
@@ -11,6 +11,8 @@ pub(super) struct SendLimits {
     pub(super) iwarp: bool,
     /// Whether the queue pair's type has reads and atomics.
     pub(super) reads: bool,
+    /// Whether the device has atomics.
+    pub(super) atomics: bool,
 }
 
 impl SendLimits {
@@ -30,6 +32,28 @@ impl SendLimits {
         }
         if work.has_imm() && self.iwarp {
             return Err(Error::unsupported(OP, "immediate data", "iWARP"));
+        }
+        Ok(())
+    }
+
+    /// That the transport and the device carry out `fetch`.
+    pub(super) fn check_fetch(&self, fetch: &Fetch) -> Result<()> {
+        let atomics = "atomic operations";
+        if self.iwarp {
+            let what = if fetch.is_atomic() {
+                atomics
+            } else {
+                "reads into a buffer of a pool"
+            };
+            return Err(Error::unsupported(OP, what, "iWARP"));
+        }
+        if !self.reads {
+            let by = "an unreliable queue pair";
+            return Err(Error::unsupported(OP, "reads and atomics", by));
+        }
+        // They are not among the calls of a queue pair then.
+        if fetch.is_atomic() && !self.atomics {
+            return Err(Error::unsupported(OP, atomics, "this device"));
         }
         Ok(())
     }

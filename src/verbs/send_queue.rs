@@ -17,6 +17,7 @@ use super::slot::{Held, Kind};
 use super::stage::{Memory, Payload, Sink, Stage};
 use super::standing::Standing;
 use super::work::{ATOMIC, Fetch, Work};
+use super::wr_post::Calls;
 use crate::error::{Error, ErrorKind, Result};
 
 pub(super) const OP: &str = "ibv_post_send";
@@ -28,7 +29,7 @@ pub(super) const OP: &str = "ibv_post_send";
 /// [`Sent`](super::Sent) for one buffer, brings them back with the number `user`. Requests are for a connected queue pair: on the
 /// accepting side once accept has returned, on the connecting side after [`Established`](crate::EventKind::Established).
 ///
-/// All of them call `ibv_post_send` ([man 3](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)), do not block, and fail
+/// All but those of a [`Batch`](super::Batch) call `ibv_post_send` ([man 3](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)), do not block, and fail
 /// with
 ///
 /// - [`QueueFull`](ErrorKind::QueueFull) when as many requests as the queue holds have not completed: poll the completion queue;
@@ -42,6 +43,8 @@ pub struct SendQueue {
     raw: NonNull<ibv_qp>,
     limits: SendLimits,
     standing: Arc<Standing>,
+    /// How a batch is posted, if not as a list.
+    pub(super) calls: Option<Calls>,
     pub(super) qp: Arc<QpInner>,
 }
 
@@ -81,6 +84,7 @@ impl SendQueue {
         standing: Arc<Standing>,
         qp: Arc<QpInner>,
         limits: SendLimits,
+        calls: Option<Calls>,
     ) -> Self {
         let send = |work: Work, flags| {
             let mut request = Prepared::new(1);
@@ -99,6 +103,7 @@ impl SendQueue {
             raw: qp.raw(),
             limits,
             standing,
+            calls,
             qp,
         }
     }
@@ -140,7 +145,8 @@ impl SendQueue {
     ///
     /// As for every request of the queue; [`TooLarge`](ErrorKind::TooLarge) for more bytes than the peer's memory has;
     /// [`State`](ErrorKind::State) when the connection was made with an `initiator_depth` of 0;
-    /// [`Unsupported`](ErrorKind::Unsupported) over iWARP, where the buffer would have to be open to the peer;
+    /// [`Unsupported`](ErrorKind::Unsupported) over iWARP, where the buffer would have to be open to the peer, and for atomic
+    /// operations that the [device](super::DeviceLimits::atomics) does not have;
     /// [`InvalidInput`](ErrorKind::InvalidInput) for an atomic operation on what is not one buffer of eight bytes or more, or is
     /// not aligned to eight bytes here and there.
     #[inline]
@@ -429,18 +435,7 @@ impl SendQueue {
     /// That the queue pair can carry out `fetch` into `sink`.
     pub(super) fn check_fetch<S: Stage>(&self, fetch: &Fetch, sink: &S) -> Result<()> {
         let (pieces, bytes, address) = (sink.pieces(), sink.bytes(), sink.address());
-        if self.limits.iwarp {
-            let what = if fetch.is_atomic() {
-                "atomic operations"
-            } else {
-                "reads into a buffer of a pool"
-            };
-            return Err(Error::unsupported(OP, what, "iWARP"));
-        }
-        if !self.limits.reads {
-            let by = "an unreliable queue pair";
-            return Err(Error::unsupported(OP, "reads and atomics", by));
-        }
+        self.limits.check_fetch(fetch)?;
         self.limits.check_pieces(pieces)?;
         let mut wanted = bytes;
         if fetch.is_atomic() {

@@ -38,7 +38,8 @@ through_queue_pair! {
     /// `qp` is a live extended queue pair. The same thread ends the list by [`ibv_wr_complete`] or [`ibv_wr_abort`].
     fn ibv_wr_start() = wr_start;
 
-    /// Posts the list. Returns 0 or an errno; then nothing was posted.
+    /// Posts the list. Returns 0 or an errno; then nothing was posted, as the manual says. (Soft-RoCE leaves the requests in
+    /// its queue when the call fails that wakes the device, and sends them when it is woken again.)
     ///
     /// # Safety
     ///
