@@ -65,6 +65,59 @@ int null_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr
 	return 0;
 }
 
+/* The same by calls. As a real provider, the operation writes what it is told, and the data goes behind it. */
+static struct {
+	struct queue *queue;
+	uint32_t lkey;
+	uint64_t addr;
+	uint32_t length;
+	int error;
+} built;
+
+static void null_wr_start(struct ibv_qp_ex *qp)
+{
+	built.queue = queue_of(qp->qp_base.send_cq);
+	built.error = 0;
+}
+
+static void null_wr_send(struct ibv_qp_ex *qp)
+{
+	struct queue *queue = built.queue;
+
+	if (!(qp->wr_flags & IBV_SEND_SIGNALED))
+		return;
+	if (full(queue)) {
+		built.error = ENOMEM;
+		return;
+	}
+	done(queue, qp->wr_id, qp->qp_base.qp_num, 0, IBV_WC_SEND);
+}
+
+static void null_wr_set_sge(struct ibv_qp_ex *qp, uint32_t lkey, uint64_t addr, uint32_t length)
+{
+	(void)qp;
+	built.lkey = lkey;
+	built.addr = addr;
+	built.length = length;
+}
+
+static int null_wr_complete(struct ibv_qp_ex *qp)
+{
+	(void)qp;
+	return built.error;
+}
+
+/* Puts these behind what is posted by calls to `qp`, which was made for them. */
+void null_calls(struct ibv_qp *qp)
+{
+	struct ibv_qp_ex *calls = ibv_qp_to_qp_ex(qp);
+
+	calls->wr_start = null_wr_start;
+	calls->wr_send = null_wr_send;
+	calls->wr_set_sge = null_wr_set_sge;
+	calls->wr_complete = null_wr_complete;
+}
+
 static int receive(struct queue *queue, uint32_t qp_num, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
 {
 	for (; wr; wr = wr->next) {

@@ -123,6 +123,76 @@ int loop_c_batch_books(struct work *work, long count)
 	return 0;
 }
 
+/* The same by calls. */
+
+static ALWAYS_INLINE void send_by_call(struct ibv_qp_ex *qp, uint64_t wr_id, uint64_t addr)
+{
+	qp->wr_id = wr_id;
+	qp->wr_flags = IBV_SEND_SIGNALED;
+	ibv_wr_send(qp);
+	ibv_wr_set_sge(qp, LKEY, addr, BUFFER_SIZE);
+}
+
+int loop_c_batch_wr_written(struct work *work, long count)
+{
+	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(work->qps[0]);
+	uint64_t buffers[BATCH];
+
+	for (int i = 0; i < BATCH; i++)
+		buffers[i] = (uintptr_t)memory[i];
+	for (long posted = 0; posted < count; posted += BATCH) {
+		ibv_wr_start(qp);
+		for (int i = 0; i < BATCH; i++)
+			send_by_call(qp, buffers[i], buffers[i]);
+		if (ibv_wr_complete(qp))
+			return -1;
+		if (finish_batch(work->cq, buffers))
+			return -1;
+	}
+	return 0;
+}
+
+/* Nothing can be kept: every call says all there is. */
+int loop_c_batch_wr_kept(struct work *work, long count)
+{
+	return loop_c_batch_wr_written(work, count);
+}
+
+int loop_c_batch_wr_books(struct work *work, long count)
+{
+	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(work->qps[0]);
+	struct list *list = all_requests();
+	struct ibv_wc wcs[BATCH];
+
+	for (long posted = 0; posted < count; posted += BATCH) {
+		ibv_wr_start(qp);
+		for (int i = 0; i < BATCH; i++) {
+			struct request *request = take(list);
+
+			if (!request) {
+				ibv_wr_abort(qp);
+				return -1;
+			}
+			send_by_call(qp, (uintptr_t)request, (uintptr_t)request->buffers[0]);
+		}
+		if (ibv_wr_complete(qp))
+			return -1;
+		for (int done = 0; done < BATCH;) {
+			int got = poll(work->cq, BATCH, wcs);
+
+			if (got < 0)
+				return -1;
+			for (int i = 0; i < got; i++) {
+				if (wcs[i].status != IBV_WC_SUCCESS)
+					return -1;
+				give(list, (struct request *)(uintptr_t)wcs[i].wr_id);
+			}
+			done += got;
+		}
+	}
+	return 0;
+}
+
 /* A run: requests of which only the last is signalled. When that one is done, so are those before it. */
 
 int loop_c_run_kept(struct work *work, long count)

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "calls C")]
 
 use std::error::Error;
-use std::ffi::{c_int, c_long};
+use std::ffi::{c_int, c_long, c_void};
 
 use rdma_sys::{ibv_context, ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_wc};
 
@@ -38,12 +38,14 @@ loops! {
     loop_c_inline_kept loop_c_inline_written loop_c_inline_books
     loop_c_pairs_kept loop_c_pairs_written loop_c_pairs_books
     loop_c_batch_kept loop_c_batch_written loop_c_batch_books
+    loop_c_batch_wr_kept loop_c_batch_wr_written loop_c_batch_wr_books
     loop_c_run_kept loop_c_run_written loop_c_run_books
     loop_c_pieces_kept loop_c_pieces_written loop_c_pieces_books
 }
 
 unsafe extern "C" {
     fn null_start(qp: *mut ibv_qp);
+    fn null_calls(qp: *mut ibv_qp);
     fn null_post_send(
         qp: *mut ibv_qp,
         wr: *mut ibv_send_wr,
@@ -77,6 +79,30 @@ pub(crate) unsafe fn replace_provider(context: *mut ibv_context, qp: *mut ibv_qp
     ops.post_recv = Some(null_post_recv);
     ops.post_srq_recv = Some(null_post_srq_recv);
     ops.poll_cq = Some(null_poll_cq);
+}
+
+/// The same for what is posted by calls to `qp`.
+///
+/// # Safety
+///
+/// `qp` is alive, was made for calls, and nobody posts to it meanwhile.
+pub(crate) unsafe fn replace_calls(qp: *mut ibv_qp) {
+    // SAFETY: the caller's own obligation.
+    unsafe { null_calls(qp) };
+}
+
+/// Lets the queue pairs that are made from now on be made for calls.
+pub(crate) fn allow_calls() -> Result<(), Box<dyn Error>> {
+    // SAFETY: a terminated name, looked for in everything that is loaded.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"standin_calls".as_ptr()) };
+    if found.is_null() {
+        return Err("this program runs on the stand-in for the C libraries".into());
+    }
+    // SAFETY: the stand-in's function of this name has this signature.
+    let allow =
+        unsafe { std::mem::transmute::<*mut c_void, extern "C" fn(usize, c_int, u64, u64)>(found) };
+    allow(0, 1, 0, 0);
+    Ok(())
 }
 
 /// Runs a C loop for `count` requests.

@@ -99,7 +99,12 @@ impl Connecting {
 
 impl Ends {
     /// Connects the pairs with themselves over the stand-in's first device.
-    pub(crate) fn connect() -> Result<Self, Box<dyn Error>> {
+    ///
+    /// `by_calls`: they are made so that batches are posted by calls.
+    pub(crate) fn connect(by_calls: bool) -> Result<Self, Box<dyn Error>> {
+        if by_calls {
+            c::allow_calls()?;
+        }
         let mut connecting = Connecting::new()?;
         let context = connecting.context()?;
         let pd = context.alloc_pd()?;
@@ -119,6 +124,10 @@ impl Ends {
         let raw_qps: Vec<_> = qps.iter().map(QueuePair::as_raw).collect();
         // SAFETY: the device is open, and this is the only thread that uses it.
         unsafe { c::replace_provider(context.as_raw(), raw_qps[0]) };
+        if by_calls {
+            // SAFETY: the pair was made for calls, as was just allowed, and this is the only thread that uses it.
+            unsafe { c::replace_calls(raw_qps[0]) };
+        }
         Ok(Self {
             qps: array(qps)?,
             cq,

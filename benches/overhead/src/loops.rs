@@ -207,6 +207,24 @@ pub(crate) fn loop_rust_batch(ends: &mut Ends, count: u64) -> Outcome {
     Ok(())
 }
 
+/// The same on a queue pair whose batches are posted by calls. (With other numbers, or the two would become one function.)
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) fn loop_rust_batch_wr(ends: &mut Ends, count: u64) -> Outcome {
+    let mut free = all(ends);
+    let mut list = WrList::with_capacity(BATCH);
+    let (qp, cq) = (&mut ends.qps[0], &mut ends.cq);
+    for number in 1..=count / BATCH as u64 {
+        let mut batch = qp.send.batch(&mut list);
+        for _ in 0..BATCH {
+            batch.post(Work::send(), pop(&mut free)?, number)?;
+        }
+        batch.submit()?;
+        finish_all(cq, BATCH, &mut free)?;
+    }
+    Ok(())
+}
+
 /// Runs of requests of which the last is signalled, with a free list.
 #[unsafe(no_mangle)]
 #[inline(never)]

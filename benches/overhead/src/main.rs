@@ -39,6 +39,7 @@ rust_loops! {
     loops::loop_rust_inline
     loops::loop_rust_pairs
     loops::loop_rust_batch
+    loops::loop_rust_batch_wr
     loops::loop_rust_run
     loops::loop_rust_pieces
 }
@@ -62,7 +63,7 @@ fn main() -> ExitCode {
         eprintln!("usage: overhead LOOP, one of: {}", names.join(", "));
         return ExitCode::from(2);
     };
-    match run(chosen) {
+    match run(chosen, name.contains("_batch_wr")) {
         // Without the ends' own ends: what is posted is with a provider that the libraries know nothing of.
         Ok(()) => std::process::exit(0),
         Err(error) => {
@@ -72,8 +73,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(chosen: Loop) -> Result<(), Box<dyn Error>> {
-    let mut ends = Ends::connect()?;
+fn run(chosen: Loop, by_calls: bool) -> Result<(), Box<dyn Error>> {
+    let mut ends = Ends::connect(by_calls)?;
     for count in COUNTS {
         let before = alloc::count();
         match chosen {
