@@ -43,7 +43,7 @@ const SIW: Plan = Plan {
     device: "siw0",
     kind: "siw",
     v4: Ipv4Addr::new(10, 9, 2, 1),
-    v6: None,
+    v6: Some(Ipv6Addr::new(0xfd09, 2, 0, 0, 0, 0, 0, 1)),
 };
 
 /// Brings the loopback link and the RXE devices up and waits until their addresses can be used.

@@ -61,7 +61,7 @@ struct Options {
     /// Loads one more kernel module, a .ko file; may be given more than once.
     #[arg(long, value_name = "PATH")]
     module: Vec<PathBuf>,
-    /// Adds a soft-iWARP device, siw0 with 10.9.2.1; builds its module, once, where the kernel comes without.
+    /// Adds a soft-iWARP device, siw0 with 10.9.2.1 and fd09:2::1; builds its module, once, where the kernel comes without.
     #[arg(long, conflicts_with = "device")]
     siw: bool,
     /// Loads more of the kernel's own modules, such as veth,sch_netem.

@@ -149,7 +149,7 @@ impl Vm {
     }
 
     /// Loads one more kernel module, a file, after the standard ones. With a `siw.ko` there is also a soft-iWARP device, `siw0` on
-    /// `s0` with 10.9.2.1.
+    /// `s0` with 10.9.2.1 and fd09:2::1.
     #[must_use]
     pub fn module(mut self, ko: impl Into<PathBuf>) -> Self {
         self.extra.files.push(ko.into());
@@ -163,8 +163,8 @@ impl Vm {
         self
     }
 
-    /// Adds a soft-iWARP device: `siw0` on `s0` with 10.9.2.1. Its module is the kernel's own; where the kernel comes without,
-    /// as Debian's do, one is built for it, once, which takes a download of 150 MB.
+    /// Adds a soft-iWARP device: `siw0` on `s0` with 10.9.2.1 and fd09:2::1. Its module is the kernel's own; where the kernel
+    /// comes without, as Debian's do, one is built for it, once, which takes a download of 150 MB.
     #[must_use]
     pub fn soft_iwarp(mut self, on: bool) -> Self {
         self.soft_iwarp = on;
