@@ -7,6 +7,8 @@ use super::cm::Listening;
 
 /// The address of the soft-iWARP device.
 pub(crate) const ADDR: &str = "10.9.2.1";
+/// Its IPv6 address.
+pub(crate) const ADDR6: &str = "fd09:2::1";
 
 /// Fails the test, with what to do, when there is no soft-iWARP device. Every test on it calls it first.
 pub(crate) fn device() {

@@ -4,6 +4,7 @@
 
 pub(crate) mod cm;
 pub(crate) mod datagram;
+pub(crate) mod interop;
 pub(crate) mod iwarp;
 pub(crate) mod load;
 pub(crate) mod raw;
@@ -15,7 +16,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::mpsc;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// The address of the first soft-RoCE device.
@@ -165,14 +166,15 @@ pub(crate) fn example(name: &str) -> Command {
 /// A program in the background, ended with the test.
 pub(crate) struct Server {
     child: Child,
-    lines: BufReader<ChildStdout>,
+    /// Taken by whoever reads to the end.
+    lines: Option<BufReader<ChildStdout>>,
 }
 
 impl Server {
     pub(crate) fn start(command: &mut Command) -> Self {
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
         let mut child = child.unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let lines = BufReader::new(child.stdout.take().expect("piped"));
+        let lines = child.stdout.take().map(BufReader::new);
         Self { child, lines }
     }
 
@@ -183,20 +185,27 @@ impl Server {
     /// The next line that it prints; empty at its end.
     pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
-        self.lines.read_line(&mut line).expect("text");
+        let lines = self.lines.as_mut().expect("nobody reads them");
+        lines.read_line(&mut line).expect("text");
         line.trim_end().to_owned()
+    }
+
+    /// Reads from now on what it prints, so that it never waits for a reader.
+    pub(crate) fn read_on(&mut self) -> JoinHandle<Vec<String>> {
+        let lines = self.lines.take().expect("nobody reads them");
+        thread::spawn(move || lines.lines().map(|line| line.expect("text")).collect())
     }
 
     /// Waits for its end, and gives its exit status and what it printed since the last line read.
     pub(crate) fn finish(mut self) -> (Option<i32>, Vec<String>) {
-        let rest = self
-            .lines
-            .by_ref()
-            .lines()
-            .map(|line| line.expect("text"))
-            .collect();
-        let status = self.child.wait().expect("its own child");
-        (status.code(), rest)
+        let rest = self.read_on();
+        (self.ended(), rest.join().expect("no panic"))
+    }
+
+    /// Waits for its end, which must come in time, and gives its exit status.
+    pub(crate) fn ended(&mut self) -> Option<i32> {
+        eventually("the program ends", || !self.is_running());
+        self.child.wait().expect("its own child").code()
     }
 
     /// Whether it is still running.
@@ -204,8 +213,6 @@ impl Server {
         self.child.try_wait().expect("its own child").is_none()
     }
 }
-
-use std::io::Read as _;
 
 impl Drop for Server {
     fn drop(&mut self) {

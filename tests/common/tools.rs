@@ -1,9 +1,8 @@
 //! rdma-core's tools and this crate's of the same names, one side against the other.
 
 use std::process::{Command, Output};
-use std::thread;
 
-use super::{Server, eventually, example, in_time, run};
+use super::{Server, eventually, example, run};
 
 /// Whose program a side is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,14 +10,6 @@ pub(crate) enum Maker {
     Rust,
     C,
 }
-
-/// Every pair of a server and a client of which one at least is this crate's, with its port: the tool's own, or another, so
-/// that pairs can run at the same time.
-pub(crate) const PAIRS: [(Maker, Maker, &[&str]); 3] = [
-    (Maker::Rust, Maker::C, &[]),
-    (Maker::C, Maker::Rust, &["-p", "7201"]),
-    (Maker::Rust, Maker::Rust, &["-p", "7202"]),
-];
 
 /// The tool `name` with `args`.
 pub(crate) fn tool(maker: Maker, name: &str, args: &[&str]) -> Command {
@@ -57,12 +48,12 @@ pub(crate) fn pair(
     (client, ask): (Maker, &[&str]),
 ) -> [Vec<String>; 2] {
     let said = format!("{name}, {client:?} {ask:?} against {server:?} {serve:?}");
-    let server = listening(server, name, serve);
-    // Read while the client runs: a pipe that is full would hold the server.
-    let server = thread::spawn(move || in_time("the server", move || server.finish()));
+    let mut server = listening(server, name, serve);
+    let lines = server.read_on();
     let output = run(&mut tool(client, name, ask));
     assert_eq!(output.status.code(), Some(0), "{said}: {output:?}");
-    let (status, lines) = server.join().expect("no panic");
+    let status = server.ended();
+    let lines = lines.join().expect("no panic");
     assert_eq!(status, Some(0), "server, {said}: {lines:?}");
     [lines, lines_of(&output)]
 }
@@ -71,4 +62,22 @@ pub(crate) fn pair(
 pub(crate) fn lines_of(output: &Output) -> Vec<String> {
     let text = String::from_utf8_lossy(&output.stdout);
     text.lines().map(str::to_owned).collect()
+}
+
+/// Runs a tool that must fail, and gives its status and what it says.
+pub(crate) fn failing(maker: Maker, name: &str, args: &[&str]) -> (Option<i32>, String) {
+    let mut command = tool(maker, name, args);
+    let output = run(&mut command);
+    assert!(!output.status.success(), "{command:?}: {output:?}");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), text)
+}
+
+/// Runs a tool that must fail as its twin in C does, and gives what both say, this crate's first.
+pub(crate) fn failing_alike(name: &str, args: &[&str], status: i32) -> [String; 2] {
+    [Maker::Rust, Maker::C].map(|maker| {
+        let (code, text) = failing(maker, name, args);
+        assert_eq!(code, Some(status), "{maker:?} {name} {args:?}: {text}");
+        text
+    })
 }

@@ -14,7 +14,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::tally::{self, Counting, Tally};
+use crate::tally::{self, Counting, Seen, Tally};
 
 /// Run the ignored tests of test programs
 #[derive(Debug, clap::Args)]
@@ -31,6 +31,9 @@ pub(crate) struct Args {
     /// Only tests whose names contain one of these
     #[arg(long)]
     pub(crate) filter: Vec<String>,
+    /// How often to run all of them
+    #[arg(long, default_value_t = 1)]
+    pub(crate) rounds: u32,
     /// The test programs
     pub(crate) programs: Vec<PathBuf>,
 }
@@ -41,6 +44,7 @@ impl Args {
         let mut line = vec!["ignored".into(), "--dir".into(), self.dir.clone().into()];
         line.extend(["--threads".into(), self.threads.to_string().into()]);
         line.extend(["--limit".into(), self.limit.to_string().into()]);
+        line.extend(["--rounds".into(), self.rounds.to_string().into()]);
         // With `=`, since a filter may begin with a dash.
         line.extend(
             self.filter
@@ -53,20 +57,48 @@ impl Args {
     }
 }
 
-/// Runs the programs; the status is 0 only if each of them gave a result and passed.
+/// Runs the programs; the status is 0 only if each of them gave a result and passed, in every round. What fails in one round
+/// keeps no other from running.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut status = ExitCode::SUCCESS;
-    for program in &args.programs {
-        if !run_one(program, args)? {
-            status = ExitCode::FAILURE;
+    for round in 1..=args.rounds {
+        let start = Instant::now();
+        let mut all = Seen::default();
+        for program in &args.programs {
+            let (passed, seen) = run_one(program, args)?;
+            all += seen;
+            if !passed {
+                status = ExitCode::FAILURE;
+            }
+        }
+        if args.rounds > 1 {
+            println!(
+                "\n{}",
+                round_line(round, args.rounds, &all, start.elapsed())
+            );
         }
     }
     Ok(status)
 }
 
-/// Runs one program and says whether it passed. Its output goes to standard output, a fault of the program itself to
-/// standard error.
-fn run_one(program: &Path, args: &Args) -> Result<bool> {
+/// What a round gave, on one line.
+fn round_line(round: u32, rounds: u32, seen: &Seen, took: Duration) -> String {
+    let Seen { tally, failed } = seen;
+    let mut line = format!(
+        "round {round} of {rounds}: {} passed, {} failed, {:.1} s",
+        tally.passed,
+        tally.failed,
+        took.as_secs_f32()
+    );
+    if !failed.is_empty() {
+        line += &format!("; failed: {}", failed.join(", "));
+    }
+    line
+}
+
+/// Runs one program and says whether it passed, and what it said of its tests. Its output goes to standard output, a fault
+/// of the program itself to standard error.
+fn run_one(program: &Path, args: &Args) -> Result<(bool, Seen)> {
     let name = name_of(program);
     println!("\n     Running {name}");
     let mut child = Command::new(program)
@@ -81,7 +113,7 @@ fn run_one(program: &Path, args: &Args) -> Result<bool> {
         bail!("{name} has no standard output")
     };
     let mut counting = Counting::new(io::stdout());
-    let tally = counting.tally();
+    let seen = counting.seen();
     let copying =
         thread::spawn(move || io::copy(&mut stdout, &mut counting).and_then(|_| counting.flush()));
 
@@ -92,11 +124,12 @@ fn run_one(program: &Path, args: &Args) -> Result<bool> {
     while !copying.is_finished() && Instant::now() < patience {
         thread::sleep(Duration::from_millis(5));
     }
-    let fault = fault(ended, args.limit, tally::read(&tally));
+    let seen = tally::read(&seen);
+    let fault = fault(ended, args.limit, seen.tally);
     if let Some(fault) = &fault {
         eprintln!("error: {name} {fault}");
     }
-    Ok(fault.is_none())
+    Ok((fault.is_none(), seen))
 }
 
 /// What is wrong with the way a program ended, if anything.
@@ -152,6 +185,32 @@ mod tests {
             "device_accept"
         );
         assert_eq!(name_of(Path::new("device-accept")), "device-accept");
+    }
+
+    #[test]
+    fn a_round_says_what_failed_in_it() {
+        let tally = Tally {
+            lines: 2,
+            passed: 3,
+            ..Tally::default()
+        };
+        let mut seen = Seen {
+            tally,
+            failed: Vec::new(),
+        };
+        let took = Duration::from_millis(61_230);
+        let line = round_line(1, 10, &seen, took);
+        assert_eq!(line, "round 1 of 10: 3 passed, 0 failed, 61.2 s");
+        seen += Seen {
+            tally: Tally {
+                failed: 2,
+                ..Tally::default()
+            },
+            failed: vec!["a::b".to_owned(), "c".to_owned()],
+        };
+        let line = round_line(2, 10, &seen, took);
+        let wanted = "round 2 of 10: 3 passed, 2 failed, 61.2 s; failed: a::b, c";
+        assert_eq!(line, wanted);
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod ci;
 mod demo;
 mod device;
 mod ignored;
+mod interop;
 mod overhead;
 mod pair;
 mod setup;

@@ -1,4 +1,4 @@
-//! The `test result:` lines of test programs, summed up while they go by.
+//! What test programs say of their tests, read while it goes by: the `test result:` lines, summed up, and which tests failed.
 
 use std::{
     io::{self, Write},
@@ -57,15 +57,47 @@ impl AddAssign for Tally {
     }
 }
 
+/// Reads a line such as `test a_module::a_test ... FAILED`.
+fn failed_test(line: &str) -> Option<&str> {
+    let (name, verdict) = line.strip_prefix("test ")?.split_once(" ... ")?;
+    (verdict.trim_end() == "FAILED").then_some(name)
+}
+
+/// What the lines have said so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// The `test result:` lines.
+    pub(crate) tally: Tally,
+    /// The names of tests that failed.
+    pub(crate) failed: Vec<String>,
+}
+
+impl Seen {
+    fn line(&mut self, line: &str) {
+        if let Some(result) = Tally::of_line(line) {
+            self.tally += result;
+        } else if let Some(name) = failed_test(line) {
+            self.failed.push(name.to_owned());
+        }
+    }
+}
+
+impl AddAssign for Seen {
+    fn add_assign(&mut self, other: Self) {
+        self.tally += other.tally;
+        self.failed.extend(other.failed);
+    }
+}
+
 /// No result line is longer; of a longer line only the beginning is kept.
 const LONGEST_LINE: usize = 1024;
 
-/// A writer that passes everything on at once, and sums up the `test result:` lines among it.
+/// A writer that passes everything on at once, and reads the lines among it that tell of tests.
 #[derive(Debug)]
 pub(crate) struct Counting<W> {
     to: W,
     line: Vec<u8>,
-    tally: Arc<Mutex<Tally>>,
+    seen: Arc<Mutex<Seen>>,
 }
 
 impl<W: Write> Counting<W> {
@@ -73,19 +105,19 @@ impl<W: Write> Counting<W> {
         Self {
             to,
             line: Vec::new(),
-            tally: Arc::default(),
+            seen: Arc::default(),
         }
     }
 
-    /// A view of the sum, which stays when the writer has gone.
-    pub(crate) fn tally(&self) -> Arc<Mutex<Tally>> {
-        Arc::clone(&self.tally)
+    /// A view of what was seen, which stays when the writer has gone.
+    pub(crate) fn seen(&self) -> Arc<Mutex<Seen>> {
+        Arc::clone(&self.seen)
     }
 }
 
-/// Reads a sum; a thread that panicked while it was adding has not spoiled it.
-pub(crate) fn read(tally: &Mutex<Tally>) -> Tally {
-    *tally.lock().unwrap_or_else(PoisonError::into_inner)
+/// What was seen; a thread that panicked while it was adding has not spoiled it.
+pub(crate) fn read(seen: &Mutex<Seen>) -> Seen {
+    seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 impl<W: Write> Write for Counting<W> {
@@ -98,9 +130,10 @@ impl<W: Write> Write for Counting<W> {
                 }
                 continue;
             }
-            if let Some(result) = Tally::of_line(&String::from_utf8_lossy(&self.line)) {
-                *self.tally.lock().unwrap_or_else(PoisonError::into_inner) += result;
-            }
+            self.seen
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .line(&String::from_utf8_lossy(&self.line));
             self.line.clear();
         }
         Ok(count)
@@ -155,26 +188,31 @@ mod tests {
 
     #[test]
     fn sums_do_not_depend_on_where_the_pieces_break() {
-        let text = format!("running 4 tests\n{OK}\n\n{FAILED}\nno newline at the end, test result");
+        let text = format!(
+            "running 4 tests\ntest a::b ... FAILED\ntest c ... ok\n{OK}\n\n{FAILED}\nno newline at the end, test result"
+        );
         for size in [1, 7, text.len()] {
-            let mut seen = Vec::new();
-            let mut counting = Counting::new(&mut seen);
-            let tally = counting.tally();
+            let mut passed_on = Vec::new();
+            let mut counting = Counting::new(&mut passed_on);
+            let seen = counting.seen();
             for piece in text.as_bytes().chunks(size) {
                 counting
                     .write_all(piece)
                     .expect("a vector takes everything");
             }
             assert_eq!(
-                read(&tally),
-                Tally {
-                    lines: 2,
-                    passed: 3,
-                    failed: 12,
-                    ignored: 1
+                read(&seen),
+                Seen {
+                    tally: Tally {
+                        lines: 2,
+                        passed: 3,
+                        failed: 12,
+                        ignored: 1
+                    },
+                    failed: vec!["a::b".to_owned()],
                 }
             );
-            assert_eq!(seen, text.as_bytes());
+            assert_eq!(passed_on, text.as_bytes());
         }
     }
 }

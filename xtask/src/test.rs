@@ -4,7 +4,7 @@
 //! this program boot virtual machines of their own, so they run on the machine too; those in rdmacm's test programs
 //! `device_*` run beside an RDMA device: in the micro-VM, all in one boot, or with `--device` on the machine's own. Those
 //! in `standin_*` run on the stand-in for the C libraries. Those in `iwarp_*` run with `--iwarp`, and nothing else then: in a
-//! micro-VM that has soft-iWARP too, whose module most kernels come without.
+//! micro-VM that has soft-iWARP too, whose module most kernels come without. With `--interop` only the pairs of `interop` run.
 //!
 //! Before anything runs, the programs are asked for the list of their tests, so that one which got lost on the way
 //! (a crash, a guest that died) counts as failed and not as nothing.
@@ -13,7 +13,7 @@ use std::{
     io, iter,
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, bail};
@@ -21,7 +21,7 @@ use softroce::{Stdio as VmStdio, Vm};
 
 use crate::{
     cargo::{self, Executable},
-    ignored, setup, standin,
+    ignored, interop, setup, standin,
     sum::{Ran, Sum},
     tally::{self, Counting},
 };
@@ -40,6 +40,11 @@ pub(crate) struct Args {
     /// Run those that need soft-iWARP, which the others do not; builds the kernel's module for it once
     #[arg(long, conflicts_with_all = ["device", "no_vm"])]
     iwarp: bool,
+    /// Run nothing but the pairs of rdma-core's tools and this crate's, N times in a row: on soft-RoCE, with --iwarp on
+    /// soft-iWARP
+    #[arg(long, value_name = "N", conflicts_with_all = ["no_vm", "threads"])]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+    interop: Option<u32>,
     /// Install what is missing, with sudo if need be
     #[arg(long)]
     install: bool,
@@ -56,8 +61,32 @@ impl Args {
             device: false,
             no_vm: false,
             iwarp: false,
+            interop: None,
             install,
             threads: 1,
+        }
+    }
+
+    /// How often each test runs.
+    fn rounds(&self) -> u32 {
+        self.interop.unwrap_or(1)
+    }
+
+    /// What the tests that need a device run on.
+    fn device_name(&self) -> &'static str {
+        match (self.device, self.iwarp) {
+            (true, _) => "this machine's own device",
+            (false, true) => "soft-iWARP",
+            (false, false) => "soft-RoCE",
+        }
+    }
+
+    /// Builds the test programs, and what they run.
+    fn build(&self) -> Result<Vec<Executable>> {
+        match (self.interop, self.iwarp) {
+            (Some(_), iwarp) => interop::build(iwarp),
+            (None, true) => cargo::build(&["test", "--no-run", "--package", "rdmacm"]),
+            (None, false) => cargo::build(&["test", "--no-run", "--workspace"]),
         }
     }
 }
@@ -71,12 +100,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         &setup::test_needs(args.no_vm, args.device),
         setup::consent(args.install),
     )?;
-    let packages: &[&str] = if args.iwarp {
-        &["--package", "rdmacm"]
-    } else {
-        &["--workspace"]
-    };
-    let built = cargo::build(&[&["test", "--no-run"], packages].concat())?;
+    let built = args.build()?;
     let groups = if args.no_vm {
         Vec::new()
     } else {
@@ -88,14 +112,16 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         bail!("no {kind} test was found: rdmacm has no test program {kind}_* with an ignored test");
     }
 
+    let start = Instant::now();
     let mut sum = Sum::default();
-    if !args.iwarp {
+    if !args.iwarp && args.interop.is_none() {
         sum.add("cargo test", on_the_machine(&args.filters)?, None);
         on_the_stand_in(&mut sum, &args.filters)?;
     }
     for group in &groups {
         let ran = group.run(args)?;
-        sum.add(group.place.name(), ran, Some(group.tests));
+        let expected = group.tests * usize::try_from(args.rounds())?;
+        sum.add(group.place.name(), ran, Some(expected));
     }
     if sum.tally.ran() == 0 {
         sum.faults
@@ -104,8 +130,21 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     for fault in &sum.faults {
         eprintln!("error: {fault}");
     }
+    let line = match args.interop {
+        Some(rounds) => {
+            let pairs = groups.iter().map(|group| group.tests).sum();
+            interop::line(
+                args.device_name(),
+                pairs,
+                rounds,
+                sum.tally,
+                start.elapsed(),
+            )
+        }
+        None => sum.line(),
+    };
     // A program that crashed may have left an unfinished line; this one must stand alone.
-    println!("\n{}", sum.line());
+    println!("\n{line}");
     Ok(if sum.good() {
         ExitCode::SUCCESS
     } else {
@@ -162,6 +201,9 @@ fn choose(built: &[Executable], args: &Args) -> Result<Vec<Group>> {
     let workspace = setup::workspace();
     let mut groups: Vec<Group> = Vec::new();
     for program in built.iter().filter(|program| program.is_test) {
+        if args.interop.is_some() && !interop::has_pairs(&program.name) {
+            continue;
+        }
         let place = match role(program, &workspace) {
             Role::Iwarp if args.iwarp => Place::IwarpVm,
             _ if args.iwarp => continue,
@@ -273,6 +315,7 @@ impl Group {
                 args.threads
             },
             limit,
+            rounds: args.rounds(),
             filter: args.filters.clone(),
             programs: self.programs.clone(),
         };
@@ -286,13 +329,16 @@ impl Group {
             vm = vm.own_device(true);
         } else {
             let programs = u64::try_from(self.programs.len()).unwrap_or(u64::MAX);
-            let limit = limit.saturating_mul(programs).saturating_add(BOOT_LIMIT);
+            let limit = limit
+                .saturating_mul(programs)
+                .saturating_mul(args.rounds().into())
+                .saturating_add(BOOT_LIMIT);
             vm = vm
                 .time_limit(Duration::from_secs(limit))
                 .soft_iwarp(self.place == Place::IwarpVm);
         }
         let counting = Counting::new(io::stdout());
-        let tally = counting.tally();
+        let seen = counting.seen();
         let argv = iter::once(program.into_os_string()).chain(line.to_command_line());
         let failure = match vm.run_with(argv, VmStdio::to(counting, io::stderr())) {
             Ok(outcome) if outcome.code == 0 => None,
@@ -301,7 +347,7 @@ impl Group {
             Err(error) => Some(error.to_string()),
         };
         Ok(Ran {
-            tally: tally::read(&tally),
+            tally: tally::read(&seen).tally,
             failure,
         })
     }
@@ -319,14 +365,14 @@ fn counted(command: &mut Command) -> Result<Ran> {
         bail!("{name} has no standard output")
     };
     let mut counting = Counting::new(io::stdout());
-    let tally = counting.tally();
+    let seen = counting.seen();
     io::copy(&mut stdout, &mut counting)
         .with_context(|| format!("cannot pass on what {name} says"))?;
     let status = child
         .wait()
         .with_context(|| format!("cannot wait for {name}"))?;
     Ok(Ran {
-        tally: tally::read(&tally),
+        tally: tally::read(&seen).tally,
         failure: (!status.success()).then(|| status.to_string()),
     })
 }
@@ -361,6 +407,40 @@ mod tests {
             role("/elsewhere/Cargo.toml", "test", "device_accept"),
             Role::Plain
         );
+    }
+
+    #[test]
+    fn pairs_run_once_or_more_and_where_there_is_a_device() {
+        #[derive(Debug, clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: Args,
+        }
+        let read = |words: &[&str]| {
+            let line = [&["test"], words].concat();
+            <Line as clap::Parser>::try_parse_from(line).map(|line| line.args)
+        };
+        let ten = read(&["--interop", "10", "rping"]).expect("good options");
+        assert_eq!((ten.rounds(), ten.device_name()), (10, "soft-RoCE"));
+        let iwarp = read(&["--interop", "1", "--iwarp"]).expect("good options");
+        assert_eq!((iwarp.rounds(), iwarp.device_name()), (1, "soft-iWARP"));
+        let own = read(&["--interop", "2", "--device"]).expect("good options");
+        assert_eq!(own.device_name(), "this machine's own device");
+        assert_eq!(read(&[]).expect("good options").rounds(), 1);
+        for (words, wanted) in [
+            (&["--interop", "0"][..], "0 is not in 1..=1000"),
+            (&["--interop", "1001"], "1001 is not in 1..=1000"),
+            (&["--interop", "often"], "invalid value 'often'"),
+            (&["--interop"], "a value is required for '--interop <N>'"),
+            (
+                &["--interop", "1", "--no-vm"],
+                "cannot be used with '--no-vm'",
+            ),
+            (&["--interop", "1", "--threads", "2"], "cannot be used with"),
+        ] {
+            let error = read(words).expect_err("bad options").to_string();
+            assert!(error.contains(wanted), "{words:?}: {error}");
+        }
     }
 
     #[test]
