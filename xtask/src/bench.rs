@@ -4,18 +4,23 @@
 //! what chance does. This file starts the rounds, in the micro-VM or on the machine's own device, and judges; `bench/runs.rs`
 //! is what runs there.
 
+mod chart;
+mod docs;
 mod guest;
+mod machine;
 mod perftest;
 mod process;
 mod rows;
 pub(crate) mod runs;
 mod samples;
 mod summary;
+mod table;
 
 use std::{
+    fs,
     io::{self, Write},
     net::{IpAddr, Ipv4Addr},
-    path::PathBuf,
+    path::Path,
     process::ExitCode,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -24,7 +29,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use softroce::{EXIT_TIME_LIMIT, Stdio, Vm};
 
-use self::{rows::Job, samples::Sample, summary::Summary};
+use self::{machine::Machine, summary::Summary};
 use crate::{cargo, device, setup};
 
 /// Measure latency and bandwidth beside perftest's programs
@@ -39,6 +44,9 @@ pub(crate) struct Args {
     /// End the rounds after so many seconds, with fewer runs
     #[arg(long, value_name = "SECONDS", default_value_t = 480)]
     time: u64,
+    /// Write docs/performance.md and its picture too
+    #[arg(long)]
+    docs: bool,
     /// Use this machine's own RDMA device instead of one in a micro-VM
     #[arg(long)]
     device: bool,
@@ -85,44 +93,41 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut argv = vec![setup::this_program()?.into_os_string()];
     argv.extend(command.to_command_line());
     let jobs = rows::jobs(args.quick);
-    for job in &jobs {
-        println!("{}", job.conditions());
-    }
+    let conditions: Vec<String> = jobs.iter().map(|job| job.conditions()).collect();
+    println!("{}", conditions.join("\n"));
     let said = Said::default();
     let outcome = Vm::new()
         .own_device(args.device)
         .consent(consent)
         .time_limit(Duration::from_secs(args.time) + BEYOND)
         .run_with(argv, Stdio::to(said.clone(), io::stderr()))?;
-    let samples = samples::read(&said.text())?;
+    let mut machine = Machine::default();
+    let samples = samples::read(&machine.listen(&said.text()))?;
     match outcome.code {
         0 => {}
         EXIT_TIME_LIMIT => bail!("a round has not ended in time; --time allows for more"),
         _ => return Ok(ExitCode::FAILURE),
     }
-    judge(&jobs, &samples, rounds)
-}
-
-fn judge(jobs: &[Box<dyn Job>], samples: &[Sample], rounds: u32) -> Result<ExitCode> {
     let rows = jobs.iter().flat_map(|job| job.rows());
     let summaries = rows
-        .map(|row| Summary::new(row, samples))
+        .map(|row| Summary::new(row, &samples))
         .collect::<Result<Vec<_>>>()?;
-    println!("\n{}", summary::HEAD);
-    for summary in &summaries {
-        println!("{}", summary.line());
-    }
-    let runs = summaries.iter().map(|summary| summary.runs).min();
+    machine.look(!args.device);
+    write(&summaries, &machine, &conditions, args.docs)?;
+    println!("\n{}", table::text(&summaries));
+    println!("The figures are in {RESULTS}, and a picture is beside them.");
+    judge(&summaries, rounds)
+}
+
+/// Says which rows are out of bounds.
+fn judge(summaries: &[Summary], rounds: u32) -> Result<ExitCode> {
+    let runs = summaries.iter().map(Summary::count).max();
     if let Some(runs) = runs.filter(|runs| *runs < rounds as usize) {
         eprintln!(
             "note: {runs} of {rounds} runs of each were made in the time; --time allows for more"
         );
     }
-    let few = runs.is_none_or(|runs| runs < LEAST as usize);
-    let file = setup::workspace().join(RESULTS);
-    write(&file, &summaries).with_context(|| format!("cannot write {}", file.display()))?;
-    println!("The figures are in {RESULTS}.");
-    if few {
+    if runs.is_none_or(|runs| runs < LEAST as usize) {
         bail!("fewer than {LEAST} runs of each are no measurement; --time allows for more");
     }
     let faults: Vec<String> = summaries.iter().filter_map(Summary::fault).collect();
@@ -136,14 +141,38 @@ fn judge(jobs: &[Box<dyn Job>], samples: &[Sample], rounds: u32) -> Result<ExitC
     })
 }
 
-fn write(file: &PathBuf, summaries: &[Summary]) -> Result<()> {
-    if let Some(folder) = file.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
+/// Writes the list of results and the picture, and the page of the documentation if it is wanted.
+fn write(
+    summaries: &[Summary],
+    machine: &Machine,
+    conditions: &[String],
+    docs: bool,
+) -> Result<()> {
+    let workspace = setup::workspace();
+    let results = workspace.join(RESULTS);
     let list: Vec<_> = summaries.iter().map(Summary::to_json).collect();
     let mut text = serde_json::to_string_pretty(&list)?;
     text.push('\n');
-    Ok(std::fs::write(file, text)?)
+    put(&results, &text)?;
+    let picture = chart::svg(summaries)?;
+    put(&results.with_file_name(docs::PICTURE), &picture)?;
+    if docs {
+        let page = docs::Page {
+            summaries,
+            machine,
+            conditions,
+            picture: &picture,
+        };
+        page.write(&workspace.join("docs"))?;
+    }
+    Ok(())
+}
+
+fn put(file: &Path, text: &str) -> Result<()> {
+    if let Some(folder) = file.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
 }
 
 /// What the runs have said, kept while they go on.

@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::{
     guest,
+    machine::Machine,
     rows::{self, Job, Row},
     samples::{Sample, Who},
 };
@@ -73,6 +74,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let start = Instant::now();
     if args.guest {
         guest::prepare(&args.perf)?;
+    }
+    for line in Machine::tell() {
+        println!("{line}");
     }
     let limit = Duration::from_secs(args.time);
     let jobs = rows::jobs(args.quick);

@@ -1,5 +1,7 @@
 //! What the figures of a row say.
 
+use std::fmt;
+
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
 
@@ -11,81 +13,107 @@ use super::{
 /// All runs of a row.
 #[derive(Debug)]
 pub(crate) struct Summary {
-    row: Row,
-    pub(crate) runs: usize,
-    c_best: f64,
-    rust_best: f64,
-    c_median: f64,
-    rust_median: f64,
-    /// Ours by C's, of the best or of the pairs, as the row is judged.
-    ratio: f64,
+    pub(crate) row: Row,
+    /// C's, ours, and C's once more.
+    pub(crate) runs: [Runs; 3],
+    /// Ours by C's, of the runs of the same round.
+    pub(crate) pairs: Spread,
     /// C's by C's, likewise.
-    null_ratio: f64,
-    /// The ratios of the pairs.
-    pairs: Spread,
-    null_pairs: Spread,
+    pub(crate) null_pairs: Spread,
 }
 
-pub(crate) const HEAD: &str = "row                        best: C     Rust  ratio C by C  median: C     Rust  ratio C by C  half of the pairs, C by C     runs";
+/// The runs of one program.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Runs {
+    count: usize,
+    pub(crate) best: f64,
+    pub(crate) median: f64,
+}
+
+impl Runs {
+    fn new(better: Better, runs: &[(u32, f64)]) -> Option<Self> {
+        let mut figures: Vec<f64> = runs.iter().map(|(_, figure)| *figure).collect();
+        figures.sort_by(f64::total_cmp);
+        if better == Better::More {
+            figures.reverse();
+        }
+        Some(Self {
+            count: figures.len(),
+            best: *figures.first()?,
+            median: figures[figures.len() / 2],
+        })
+    }
+}
 
 impl Summary {
     pub(crate) fn new(row: Row, samples: &[Sample]) -> Result<Self> {
-        let of = |who: Who| {
+        let of = |who: Who| -> Vec<(u32, f64)> {
             samples
                 .iter()
                 .filter(|sample| sample.row == row.name && sample.who == who)
                 .map(|sample| (sample.round, sample.figure))
-                .collect::<Vec<_>>()
+                .collect()
         };
-        let (c, rust, again) = (of(Who::C), of(Who::Rust), of(Who::Again));
-        for (who, runs) in [(Who::C, &c), (Who::Rust, &rust), (Who::Again, &again)] {
-            if runs.is_empty() {
-                bail!("there was no run of {} ({who})", row.name);
-            }
-        }
-        let (Some(pairs), Some(null_pairs)) = (Spread::of(&rust, &c), Spread::of(&again, &c))
-        else {
+        let [c, rust, again] = Who::ALL.map(of);
+        let spreads = (Spread::of(&rust, &c), Spread::of(&again, &c));
+        let (Some(pairs), Some(null_pairs)) = spreads else {
             bail!("no round has a run of {} by each", row.name);
         };
-        let runs = c.len().min(rust.len()).min(again.len());
-        let [c, rust, again] = [c, rust, again].map(|runs| best_first(row.better, &runs));
-        let (ratio, null_ratio) = match row.judged {
-            Judged::Best { .. } => (rust[0] / c[0], again[0] / c[0]),
-            Judged::Pairs { .. } => (pairs.median, null_pairs.median),
+        let runs = [&c, &rust, &again].map(|runs| Runs::new(row.better, runs));
+        let [Some(c), Some(rust), Some(again)] = runs else {
+            bail!("there was no run of {}", row.name);
         };
         Ok(Self {
             row,
-            runs,
-            c_best: c[0],
-            rust_best: rust[0],
-            c_median: c[c.len() / 2],
-            rust_median: rust[rust.len() / 2],
-            ratio,
-            null_ratio,
+            runs: [c, rust, again],
             pairs,
             null_pairs,
         })
     }
 
+    /// How many runs each program has.
+    pub(crate) fn count(&self) -> usize {
+        self.runs
+            .map(|runs| runs.count)
+            .into_iter()
+            .min()
+            .unwrap_or(0)
+    }
+
+    /// What is judged: ours by C's.
+    fn ratio(&self) -> f64 {
+        let [c, rust, _] = self.runs;
+        match self.row.judged {
+            Judged::Best { .. } => rust.best / c.best,
+            Judged::Pairs { .. } => self.pairs.median,
+        }
+    }
+
+    /// C's by C's, likewise.
+    fn null_ratio(&self) -> f64 {
+        let [c, _, again] = self.runs;
+        match self.row.judged {
+            Judged::Best { .. } => again.best / c.best,
+            Judged::Pairs { .. } => self.null_pairs.median,
+        }
+    }
+
     /// A ratio beyond this is out of bounds.
     fn limit(&self) -> f64 {
+        let null = self.null_ratio();
         match (self.row.judged, self.row.better) {
             // C is that far from itself, or may be.
-            (Judged::Best { bound }, Better::Less) => {
-                bound.max(self.null_ratio).max(1.0 / self.null_ratio)
-            }
-            (Judged::Best { bound }, Better::More) => {
-                bound.min(self.null_ratio).min(1.0 / self.null_ratio)
-            }
+            (Judged::Best { bound }, Better::Less) => bound.max(null).max(1.0 / null),
+            (Judged::Best { bound }, Better::More) => bound.min(null).min(1.0 / null),
             (Judged::Pairs { bound }, Better::Less) => bound.min(self.null_pairs.upper.max(1.0)),
             (Judged::Pairs { bound }, Better::More) => bound.max(self.null_pairs.lower.min(1.0)),
         }
     }
 
-    fn good(&self) -> bool {
+    pub(crate) fn good(&self) -> bool {
         match self.row.better {
-            Better::Less => self.ratio <= self.limit(),
-            Better::More => self.ratio >= self.limit(),
+            Better::Less => self.ratio() <= self.limit(),
+            Better::More => self.ratio() >= self.limit(),
         }
     }
 
@@ -94,9 +122,10 @@ impl Summary {
         if self.good() {
             return None;
         }
+        let [c, rust, _] = self.runs;
         let (of, ours, c) = match self.row.judged {
-            Judged::Best { .. } => ("best", self.rust_best, self.c_best),
-            Judged::Pairs { .. } => ("median", self.rust_median, self.c_median),
+            Judged::Best { .. } => ("best", rust.best, c.best),
+            Judged::Pairs { .. } => ("median", rust.median, c.median),
         };
         let side = match self.row.better {
             Better::Less => "at most",
@@ -105,68 +134,47 @@ impl Summary {
         Some(format!(
             "{}: the {of} is {ours:.2} {unit}, and C's is {c:.2} {unit}: {:.3} times, {side} {:.3} is allowed",
             self.row.name,
-            self.ratio,
+            self.ratio(),
             self.limit(),
             unit = self.row.unit
         ))
     }
 
-    /// A line of the table.
-    pub(crate) fn line(&self) -> String {
-        let Self {
-            pairs, null_pairs, ..
-        } = self;
-        format!(
-            "{:<22} {:>11.2} {:>8.2}  {:>5.3}  {:>5.3} {:>10.2} {:>8.2}  {:>5.3}  {:>5.3}  {:>5.3}-{:<5.3}  {:>5.3}-{:<5.3}  {:<6} {:>2} {}",
-            self.row.name,
-            self.c_best,
-            self.rust_best,
-            self.ratio,
-            self.null_ratio,
-            self.c_median,
-            self.rust_median,
-            pairs.median,
-            null_pairs.median,
-            pairs.lower,
-            pairs.upper,
-            null_pairs.lower,
-            null_pairs.upper,
-            self.row.unit,
-            self.runs,
-            if self.good() { "ok" } else { "OUT" }
-        )
-    }
-
+    /// For the list of results.
     pub(crate) fn to_json(&self) -> Value {
+        let [c, rust, again] = self.runs;
         json!({
             "name": self.row.name,
             "unit": self.row.unit,
-            "runs": self.runs,
-            "c_best": self.c_best,
-            "rust_best": self.rust_best,
-            "c_median": self.c_median,
-            "rust_median": self.rust_median,
-            "ratio": self.ratio,
-            "null_ratio": self.null_ratio,
+            "runs": self.count(),
+            "c_best": c.best,
+            "rust_best": rust.best,
+            "c_median": c.median,
+            "rust_median": rust.median,
+            "ratio": self.ratio(),
+            "null_ratio": self.null_ratio(),
+            "limit": self.limit(),
+            "ok": self.good(),
+            "median_ratio": rust.median / c.median,
+            "median_null_ratio": again.median / c.median,
+            "pairs": self.pairs.to_json(),
+            "null_pairs": self.null_pairs.to_json(),
         })
     }
 }
 
-fn best_first(better: Better, runs: &[(u32, f64)]) -> Vec<f64> {
-    let mut figures: Vec<f64> = runs.iter().map(|(_, figure)| *figure).collect();
-    figures.sort_by(f64::total_cmp);
-    if better == Better::More {
-        figures.reverse();
-    }
-    figures
-}
-
 /// What lies between the quarters of some figures.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Spread {
+pub(crate) struct Spread {
     lower: f64,
     median: f64,
     upper: f64,
+}
+
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.3}-{:.3}", self.lower, self.upper)
+    }
 }
 
 impl Spread {
@@ -187,34 +195,39 @@ impl Spread {
             upper: ratios[last - last / 4],
         })
     }
+
+    fn to_json(self) -> Value {
+        json!([self.lower, self.median, self.upper])
+    }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn row(better: Better, judged: Judged) -> Row {
+    fn row(name: &str, unit: &'static str, better: Better, judged: Judged) -> Row {
         Row {
-            name: "a row".into(),
-            unit: "us",
+            name: name.into(),
+            unit,
             better,
             judged,
         }
     }
 
-    fn latency() -> Row {
-        row(Better::Less, Judged::Best { bound: 1.05 })
+    pub(crate) fn latency(name: &str) -> Row {
+        row(name, "us", Better::Less, Judged::Best { bound: 1.05 })
     }
 
-    fn bandwidth() -> Row {
-        row(Better::More, Judged::Best { bound: 0.95 })
+    pub(crate) fn bandwidth(name: &str) -> Row {
+        row(name, "MiB/s", Better::More, Judged::Best { bound: 0.95 })
     }
 
     fn pairs() -> Row {
-        row(Better::Less, Judged::Pairs { bound: 1.05 })
+        let judged = Judged::Pairs { bound: 1.05 };
+        row("a row", "us", Better::Less, judged)
     }
 
-    fn summary(row: Row, c: &[f64], rust: &[f64], again: &[f64]) -> Summary {
+    pub(crate) fn summary(row: Row, c: &[f64], rust: &[f64], again: &[f64]) -> Summary {
         let each = [(Who::C, c), (Who::Rust, rust), (Who::Again, again)];
         let samples: Vec<Sample> = each
             .into_iter()
@@ -231,18 +244,30 @@ mod tests {
 
     #[test]
     fn the_best_latency_is_the_least_and_the_best_bandwidth_the_most() {
-        let latency = summary(latency(), &[12.0, 10.0, 20.0], &[15.0, 11.0, 14.0], &[10.0]);
-        assert_eq!((latency.c_best, latency.c_median), (10.0, 12.0));
-        assert_eq!((latency.rust_best, latency.rust_median), (11.0, 14.0));
+        let latency = summary(
+            latency("a row"),
+            &[12.0, 10.0, 20.0],
+            &[15.0, 11.0, 14.0],
+            &[10.0],
+        );
+        let [c, rust, _] = latency.runs;
+        assert_eq!((c.best, c.median), (10.0, 12.0));
+        assert_eq!((rust.best, rust.median), (11.0, 14.0));
         assert_eq!(
             latency.fault().unwrap(),
             "a row: the best is 11.00 us, and C's is 10.00 us: 1.100 times, at most 1.050 is allowed"
         );
-        let wide = summary(bandwidth(), &[40.0, 30.0], &[38.0, 20.0], &[40.0, 39.0]);
-        assert_eq!((wide.c_best, wide.rust_best), (40.0, 38.0));
+        let wide = summary(
+            bandwidth("a row"),
+            &[40.0, 30.0],
+            &[38.0, 20.0],
+            &[40.0, 39.0],
+        );
+        let [c, rust, _] = wide.runs;
+        assert_eq!((c.best, rust.best), (40.0, 38.0));
         assert_eq!(wide.fault(), None);
         assert!(
-            summary(bandwidth(), &[40.0], &[37.9], &[40.0])
+            summary(bandwidth("a row"), &[40.0], &[37.9], &[40.0])
                 .fault()
                 .is_some()
         );
@@ -251,14 +276,17 @@ mod tests {
     #[test]
     fn what_c_differs_from_itself_is_allowed_either_way() {
         for again in [9.0, 11.2] {
-            assert_eq!(summary(latency(), &[10.0], &[11.1], &[again]).fault(), None);
             assert_eq!(
-                summary(bandwidth(), &[10.0], &[9.0], &[again]).fault(),
+                summary(latency("a row"), &[10.0], &[11.1], &[again]).fault(),
+                None
+            );
+            assert_eq!(
+                summary(bandwidth("a row"), &[10.0], &[9.0], &[again]).fault(),
                 None
             );
         }
         assert!(
-            summary(latency(), &[10.0], &[11.3], &[11.2])
+            summary(latency("a row"), &[10.0], &[11.3], &[11.2])
                 .fault()
                 .is_some()
         );
@@ -273,7 +301,7 @@ mod tests {
             &[11.0, 24.0, 30.0],
             &[10.0, 20.0, 30.0],
         );
-        assert_eq!((slow.ratio, slow.null_ratio), (1.1, 1.0));
+        assert_eq!((slow.ratio(), slow.null_ratio()), (1.1, 1.0));
         assert_eq!(
             slow.fault().unwrap(),
             "a row: the median is 24.00 us, and C's is 20.00 us: 1.100 times, at most 1.000 is allowed"
@@ -300,7 +328,7 @@ mod tests {
 
     #[test]
     fn the_results_have_their_fields() {
-        let value = summary(latency(), &[10.0], &[11.0], &[10.0]).to_json();
+        let value = summary(latency("a row"), &[10.0], &[11.0], &[10.0]).to_json();
         assert_eq!(value["name"], "a row");
         assert_eq!(value["ratio"], 1.1);
         for field in [
@@ -318,7 +346,7 @@ mod tests {
 
     #[test]
     fn a_row_without_runs_is_an_error() {
-        let told = Summary::new(latency(), &[]).unwrap_err().to_string();
-        assert_eq!(told, "there was no run of a row (c)");
+        let told = Summary::new(latency("a row"), &[]).unwrap_err().to_string();
+        assert_eq!(told, "no round has a run of a row by each");
     }
 }
