@@ -28,19 +28,12 @@ pub(super) fn context_of(op: &'static str, handle: &Arc<Handle>) -> Result<Conte
             "the id is new, or bound to every address",
         ));
     };
-    // Dropped after the lock: one may be the last share of a device that nobody else uses any more.
-    let mut looked_at = Vec::new();
     let mut contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
-    contexts.retain(|(open, context)| match context.upgrade() {
-        Some(context) => {
-            looked_at.push((*open, context));
-            true
-        }
-        None => false,
-    });
+    contexts.retain(|(_, context)| context.is_alive());
     // An entry that is alive keeps its device open, so an equal pointer is the same device.
-    if let Some((_, context)) = looked_at.iter().find(|(open, _)| *open == verbs) {
-        return Ok(context.clone());
+    let mut known = contexts.iter().filter(|(open, _)| *open == verbs);
+    if let Some(context) = known.find_map(|(_, context)| context.upgrade()) {
+        return Ok(context);
     }
     let anchor = match view.local {
         Some(local) => Anchor::new(local, verbs)?,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rdma_sys::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_state};
 
-use super::handle::{Control, Handle, RawQp};
+use super::handle::{Control, Handle, RawQp, Verbs};
 use super::id::CmId;
 use super::phase::Phase;
 use crate::error::{Cause, Error, ErrorKind, Result, errno_of_rdma, pointer_of};
@@ -118,6 +118,11 @@ pub(super) fn create_datagram(
 
 /// That `pd` is of the id's device.
 pub(super) fn check_domain(op: &'static str, id: &CmId, pd: &ProtectionDomain) -> Result<()> {
+    let verbs = id.handle().view().verbs;
+    // A domain keeps its device open, so an equal pointer is the same device.
+    if verbs.is_some_and(|Verbs(verbs)| verbs.as_ptr() == pd.context().as_raw()) {
+        return Ok(());
+    }
     let context = id.context_for(op)?;
     if *pd.context() != context {
         return Err(Error::new(
