@@ -310,6 +310,11 @@ fn case_40_and_101_a_disconnect_is_answered_by_who_reads_it() {
     let event = next_event(&server.channel);
     assert_eq!(event.id, accepted.token());
     assert!(matches!(event.kind, EventKind::Disconnected(_)));
+    // The answer is all: nothing is done twice.
+    assert_eq!(standin.calls_of("rdma_disconnect").len(), 2);
+    assert!(standin.calls_of("ibv_modify_qp").is_empty());
+    accepted.disconnect().unwrap();
+    assert_eq!(standin.calls_of("rdma_disconnect").len(), 2);
     assert!(matches!(client.event().kind, EventKind::Disconnected(_)));
     drop((made, accepted, client, server));
     standin.nothing_left();

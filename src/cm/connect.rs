@@ -159,7 +159,8 @@ impl CmId {
     pub fn disconnect(&self) -> Result<()> {
         const OP: &str = "rdma_disconnect";
         let control = self.handle().lock();
-        if self.handle().phase().get() < Phase::Connecting {
+        let phase = self.handle().phase().get();
+        if phase < Phase::Connecting || phase == Phase::Disconnected && control.ended {
             return Ok(());
         }
         external_to_error(&control);

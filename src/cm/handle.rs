@@ -6,7 +6,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rdma_sys::{ibv_context, ibv_qp, ibv_qp_attr, ibv_qp_state, rdma_cm_id};
+use rdma_sys::{ibv_context, ibv_qp, ibv_qp_attr, ibv_qp_state, ibv_transport_type, rdma_cm_id};
 
 use super::addr;
 use super::anchor;
@@ -108,6 +108,8 @@ pub(super) struct Control {
     pub(super) channel: EventChannel,
     /// The queue pair of this id that librdmacm does not know, while it is alive.
     pub(super) external: Option<RawQp>,
+    /// Whether the end of the connection was read and followed up: nothing is left for a disconnect to do.
+    pub(super) ended: bool,
 }
 
 /// A pointer to a queue pair, for whoever holds the id's lock.
@@ -153,6 +155,7 @@ impl Handle {
             control: Mutex::new(Control {
                 channel,
                 external: None,
+                ended: false,
             }),
             phase: PhaseCell::new(phase),
             view: Mutex::new(View::default()),
@@ -275,12 +278,15 @@ impl Handle {
     pub(super) fn follow_up(&self, kind: &EventKind) {
         match kind {
             EventKind::Disconnected(_) => {
-                let control = self.lock();
-                self.qp_to_error();
+                let mut control = self.lock();
+                if !self.disconnect_flushes() {
+                    self.qp_to_error();
+                }
                 external_to_error(&control);
                 // SAFETY: `rdma_disconnect` wants an id with a device, which one that was connected has; it reads `id->qp`,
                 // which the lock held here protects. Its failure means that the connection is down already.
                 let _ = unsafe { rdma_sys::rdma_disconnect(self.raw()) };
+                control.ended = true;
                 drop(control);
             }
             EventKind::DeviceRemoval => {
@@ -313,6 +319,18 @@ impl Handle {
             unsafe { rdma_sys::rdma_init_qp_attr(self.raw(), &raw mut attr, &raw mut mask) };
         // The kernel has let go of an id whose device is gone, and says so for every call.
         errno_of_rdma(returned) == Err(libc::ENXIO)
+    }
+
+    /// Whether `rdma_disconnect` itself moves the queue pair on the id to its error state, before anything else: so it does over
+    /// InfiniBand and RoCE. Over iWARP it moves it to another state.
+    fn disconnect_flushes(&self) -> bool {
+        self.view().verbs.is_some_and(|Verbs(verbs)| {
+            // SAFETY: the device of an id is open while the id is bound to it, and its `device` is set from open to close.
+            let device = unsafe { (*verbs.as_ptr()).device };
+            // SAFETY: as above: the device of an open context stays allocated.
+            let transport = unsafe { (*device).transport_type };
+            transport == ibv_transport_type::IBV_TRANSPORT_IB
+        })
     }
 
     /// Moves the queue pair on the id, if there is one, to its error state. The id's lock is held.
