@@ -1,6 +1,7 @@
 //! Waiting for file descriptors with a deadline.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
@@ -43,6 +44,8 @@ pub(crate) struct Watch {
     epoll: OwnedFd,
     /// An eventfd that counts the wakes that nobody has taken yet.
     waker: OwnedFd,
+    /// At least as many, so that nobody asks the kernel where there are none.
+    wakes: AtomicUsize,
 }
 
 impl Watch {
@@ -56,11 +59,16 @@ impl Watch {
             let data = epoll::EventData::new_u64(0);
             epoll::add(&epoll, fd, data, epoll::EventFlags::IN).map_err(os_error("epoll_ctl"))?;
         }
-        Ok(Self { epoll, waker })
+        Ok(Self {
+            epoll,
+            waker,
+            wakes: AtomicUsize::new(0),
+        })
     }
 
     /// Wakes one who waits, or the next one who will.
     pub(crate) fn wake(&self) {
+        self.wakes.fetch_add(1, Ordering::AcqRel);
         // It fails when 2^64 wakes are pending: then nobody is left asleep.
         let _ = rustix::io::write(&self.waker, &1_u64.to_ne_bytes());
     }
@@ -84,7 +92,12 @@ impl Watch {
 
     /// Takes one wake, if one is pending.
     pub(crate) fn take_wake(&self) -> bool {
-        rustix::io::read(&self.waker, &mut [0; 8]).is_ok()
+        let taken = self.wakes.load(Ordering::Acquire) > 0
+            && rustix::io::read(&self.waker, &mut [0; 8]).is_ok();
+        if taken {
+            self.wakes.fetch_sub(1, Ordering::AcqRel);
+        }
+        taken
     }
 }
 

@@ -43,7 +43,32 @@ pub(super) struct Mailbox {
     dirty: AtomicBool,
     capacity: u32,
     /// Readable when mail came for a poller that may be asleep; none where nobody can sleep.
-    bell: Option<OwnedFd>,
+    bell: Option<Bell>,
+}
+
+/// An eventfd that is rung once for a poller that does not hear, however much mail comes.
+#[derive(Debug)]
+struct Bell {
+    fd: OwnedFd,
+    /// Whether it was rung since it was silenced.
+    rung: AtomicBool,
+}
+
+impl Bell {
+    fn ring(&self) {
+        // Who has rung it already has written to it, or will: `silence` takes back the flag after what was written.
+        if !self.rung.swap(true, Ordering::AcqRel) {
+            // It fails when it has rung 2^64 times: then it is readable.
+            let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// What was mailed before a ring that this silences is seen by a look into the mailbox that comes after.
+    fn silence(&self) {
+        // It fails when it has not rung.
+        let _ = rustix::io::read(&self.fd, &mut [0; 8]);
+        self.rung.swap(false, Ordering::AcqRel);
+    }
 }
 
 #[derive(Debug)]
@@ -58,7 +83,10 @@ impl Mailbox {
     /// A mailbox for a queue with room for `capacity` completions.
     pub(super) fn new(capacity: u32, bell: Option<OwnedFd>) -> Self {
         Self {
-            bell,
+            bell: bell.map(|fd| Bell {
+                fd,
+                rung: AtomicBool::new(false),
+            }),
             state: Mutex::new(State {
                 mail: Vec::new(),
                 room: capacity,
@@ -115,16 +143,14 @@ impl Mailbox {
         self.lock().mail.push(Mail::Retire(index, depth));
         self.dirty.store(true, Ordering::Release);
         if let Some(bell) = &self.bell {
-            // It fails when it has rung 2^64 times: then it is readable.
-            let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+            bell.ring();
         }
     }
 
     /// Silences the bell.
     pub(super) fn hear(&self) {
         if let Some(bell) = &self.bell {
-            // It fails when it has not rung.
-            let _ = rustix::io::read(bell, &mut [0; 8]);
+            bell.silence();
         }
     }
 
@@ -154,6 +180,7 @@ impl Mailbox {
 mod tests {
     use super::*;
     use crate::ErrorKind;
+    use rustix::event::{EventfdFlags, eventfd};
 
     #[test]
     fn rings_never_need_more_room_than_the_queue_has() {
@@ -182,6 +209,28 @@ mod tests {
         );
         mailbox.release(7, 6);
         assert_eq!(mailbox.attach(10, 1).unwrap().0, 2);
+    }
+
+    #[test]
+    fn the_bell_rings_once_until_it_is_heard() {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let bell = eventfd(0, flags).unwrap();
+        let heard = bell.try_clone().unwrap();
+        let rings = || {
+            let mut count = [0; 8];
+            rustix::io::read(&heard, &mut count).map(|_| u64::from_ne_bytes(count))
+        };
+        let mailbox = Mailbox::new(4, Some(bell));
+        let (index, _ring) = mailbox.attach(4, 1).unwrap();
+        assert!(rings().is_err(), "nobody need wake for a new ring");
+        mailbox.retire(index, 4);
+        mailbox.retire(index, 4);
+        assert_eq!(rings(), Ok(1));
+        mailbox.hear();
+        mailbox.retire(index, 4);
+        assert_eq!(rings(), Ok(1));
+        mailbox.hear();
+        assert!(rings().is_err());
     }
 
     #[test]
