@@ -1,6 +1,6 @@
 //! The end of a listener, whose memory C frees only when every connection request of it has been acknowledged.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
 use super::anchor;
@@ -11,10 +11,14 @@ use super::handle::RawId;
 ///
 /// Requests are counted inside the channel's gate, while the listener's handle is alive. So once the handle is gone from the
 /// channel's table, the number only falls.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Requests {
-    state: Arc<Mutex<State>>,
+    /// Made with the first request: most ids never have one.
+    counter: OnceLock<Arc<Counter>>,
 }
+
+#[derive(Debug, Default)]
+struct Counter(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -46,20 +50,15 @@ impl Ending {
 /// One request that is counted until this is dropped, which must be after the ack.
 #[derive(Debug)]
 pub(super) struct Outstanding {
-    requests: Requests,
+    counter: Arc<Counter>,
 }
 
 impl Requests {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Counts a request.
     pub(super) fn count(&self) -> Outstanding {
-        self.lock().outstanding += 1;
-        Outstanding {
-            requests: self.clone(),
-        }
+        let counter = Arc::clone(self.counter.get_or_init(Arc::default));
+        counter.lock().outstanding += 1;
+        Outstanding { counter }
     }
 
     /// Destroys an id without making the caller wait for requests that others hold.
@@ -67,7 +66,11 @@ impl Requests {
     /// With none outstanding that is done in place. Otherwise a short-lived thread calls `rdma_destroy_id`: the kernel stops
     /// listening and frees the port at once, and the call returns with the last ack.
     pub(super) fn end(&self, ending: Ending) {
-        let mut state = self.lock();
+        let Some(counter) = self.counter.get() else {
+            ending.destroy();
+            return;
+        };
+        let mut state = counter.lock();
         if state.outstanding == 0 {
             drop(state);
             ending.destroy();
@@ -75,11 +78,17 @@ impl Requests {
         }
         state.orphan = Some(ending);
         drop(state);
-        let requests = self.clone();
+        let counter = Arc::clone(counter);
         // When no thread can be made, the orphan waits for the last request.
         let _ = thread::Builder::new()
             .name("rdmacm-listener-end".to_owned())
-            .spawn(move || requests.destroy_orphan());
+            .spawn(move || counter.destroy_orphan());
+    }
+}
+
+impl Counter {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn destroy_orphan(&self) {
@@ -92,12 +101,12 @@ impl Requests {
 
 impl Drop for Outstanding {
     fn drop(&mut self) {
-        let mut state = self.requests.lock();
+        let mut state = self.counter.lock();
         state.outstanding -= 1;
         let last = state.outstanding == 0;
         drop(state);
         if last {
-            self.requests.destroy_orphan();
+            self.counter.destroy_orphan();
         }
     }
 }

@@ -64,7 +64,8 @@ pub(super) struct QpInner {
     pub(super) send: Attached,
     pub(super) recv: Receives,
     pub(super) pd: ProtectionDomain,
-    pub(super) windows: Arc<Windows>,
+    /// Made for the first window: most queue pairs never have one.
+    windows: OnceLock<Arc<Windows>>,
     /// The multicast groups that it is attached to by hand.
     attachments: OnceLock<Arc<Attachments>>,
     /// What requests that are posted name beside memory.
@@ -109,10 +110,15 @@ impl QpInner {
             send,
             recv,
             pd,
-            windows: Arc::default(),
+            windows: OnceLock::new(),
             attachments: OnceLock::new(),
             kept: Mutex::default(),
         }
+    }
+
+    /// The memory windows that were made for the pair.
+    pub(super) fn windows(&self) -> &Arc<Windows> {
+        self.windows.get_or_init(Arc::default)
     }
 
     /// Keeps address handles until the queue pair is destroyed.
@@ -196,7 +202,8 @@ impl QpInner {
             return Ok(());
         };
         self.has_ended.store(true, Ordering::Release);
-        self.windows.end();
+        // Also where there is none yet: one that is made from now on is refused.
+        self.windows().end();
         if let Some(attachments) = self.attachments.get() {
             attachments.end();
         }

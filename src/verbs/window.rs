@@ -153,7 +153,7 @@ impl SendQueue {
         let raw = pointer_of(raw).map_err(|errno| Error::os(OP, errno))?;
         // SAFETY: just made in `pd`, and known to nobody else.
         let raw = Arc::new(unsafe { RawWindow::new(raw, pd.clone()) });
-        let windows = Arc::clone(&self.qp.windows);
+        let windows = Arc::clone(self.qp.windows());
         windows.add(&raw)?;
         Ok(Window { raw, windows, kind })
     }
@@ -266,7 +266,7 @@ impl SendQueue {
     }
 
     fn check_window(&self, op: &'static str, window: &Window) -> Result<()> {
-        if Arc::ptr_eq(&self.qp.windows, &window.windows) {
+        if Arc::ptr_eq(self.qp.windows(), &window.windows) {
             return Ok(());
         }
         Err(Error::state(
