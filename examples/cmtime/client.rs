@@ -76,9 +76,11 @@ pub(crate) fn run(args: &Args, server: &str) -> Outcome {
         there,
         timeout: Duration::from_millis(args.timeout),
     };
+    // They keep the device in use until the ids are gone.
+    let mut queues = Queues::default();
     let last = thread::scope(|scope| {
         scope.spawn(|| run.read(&channel));
-        let last = run.connect(args, &mut totals);
+        let last = run.connect(args, &mut queues, &mut totals);
         // Ends the reader.
         channel.wake();
         last
@@ -98,7 +100,7 @@ pub(crate) fn run(args: &Args, server: &str) -> Outcome {
 
 impl Run<'_> {
     /// Goes through the steps, and gives the result of the last call that binds, resolves, creates or connects.
-    fn connect(&self, args: &Args, totals: &mut Totals) -> Result<(), Error> {
+    fn connect(&self, args: &Args, queues: &mut Queues, totals: &mut Totals) -> Result<(), Error> {
         let mut last = Ok(());
         if let Some(here) = self.here {
             println!("binding");
@@ -118,7 +120,6 @@ impl Run<'_> {
 
         println!("creating queue pairs");
         let mut qps: Vec<Option<QueuePair>> = self.conns.iter().map(|_| None).collect();
-        let mut queues = Queues::default();
         let total = self.each(Step::CreateQp, &mut last, |at, conn| {
             let context = conn.id.context()?;
             let create = |pd: &_, init: &_| conn.id.create_qp(pd, init);

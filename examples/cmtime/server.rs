@@ -63,14 +63,18 @@ fn answer(jobs: Receiver<Job>) {
     }
 }
 
+/// A connection. It is boxed, so that a table with room for more has no room for whole queue pairs.
+type Conn = Box<(QueuePair, CmId)>;
+
 /// Accepts. A failure rejects.
-fn accept(request: ConnRequest, queues: &mut Queues) -> Result<(QueuePair, CmId), Error> {
+fn accept(request: ConnRequest, queues: &mut Queues) -> Result<Conn, Error> {
     let context = request.context()?;
     let qp = queues.create_qp(&context, |pd, init| request.create_qp(pd, init))?;
-    Ok((qp, request.accept()?))
+    Ok(Box::new((qp, request.accept()?)))
 }
 
-fn end((qp, id): (QueuePair, CmId)) -> Result<(), Error> {
-    id.disconnect()?;
+/// Ends a connection that the peer has ended: it was answered when that was read.
+fn end(conn: Conn) -> Result<(), Error> {
+    let (qp, _id) = *conn;
     qp.destroy()
 }
