@@ -292,6 +292,21 @@ fn without_calls_the_classic_way_is_the_one_that_counts() {
         (1, 0)
     );
     assert_eq!(format!("{by_calls:?}"), format!("{granted:?}"));
+    // What a provider lacks is asked for once, for each kind of connection.
+    standin.skill(refusing(WINDOWS));
+    for (transport, tries) in [
+        (Transport::Reliable, 2),
+        (Transport::Reliable, 1),
+        (Transport::Unreliable, 2),
+        (Transport::Unreliable, 1),
+        (Transport::Reliable, 1),
+    ] {
+        standin.record();
+        drop(fabric.pd.create_qp(&init, transport).unwrap());
+        let made = (tried("ibv_create_qp_ex"), tried("ibv_create_qp"));
+        assert_eq!(made, (tries, 0), "{transport:?}");
+    }
+    standin.skill(CALLS);
     // An error of another kind is not asked for again, and that of the classic way is reported.
     for errno in [libc::ENOMEM, libc::EINVAL, libc::ENOSYS] {
         standin.record();

@@ -41,6 +41,8 @@ struct Inner {
     objects: RwLock<()>,
     /// Whether somebody reads the asynchronous events.
     async_events_read: AtomicBool,
+    /// Whether reliable queue pairs, and whether others, are made for calls only if windows are not among these.
+    no_window_calls: [AtomicBool; 2],
     _keeper: Box<dyn Send + Sync>,
 }
 
@@ -78,6 +80,7 @@ impl Context {
                 iwarp: transport == ibv_transport_type::IBV_TRANSPORT_IWARP,
                 objects: RwLock::new(()),
                 async_events_read: AtomicBool::new(false),
+                no_window_calls: Default::default(),
                 _keeper: keeper,
             }),
         })
@@ -104,6 +107,12 @@ impl Context {
     #[must_use]
     pub fn is_iwarp(&self) -> bool {
         self.inner.iwarp
+    }
+
+    /// Whether it was seen that the provider makes queue pairs for calls only if windows are not among these; for a caller to
+    /// set.
+    pub(super) fn no_window_calls(&self, reliable: bool) -> &AtomicBool {
+        &self.inner.no_window_calls[usize::from(reliable)]
     }
 
     /// Whether a port of the device is an InfiniBand port, and not an Ethernet one (RoCE, iWARP).

@@ -14,7 +14,7 @@
 //! - bnxt takes every operation that is asked for, leaves the entries of those that it lacks null, and puts a wrong header before
 //!   all but the last request of a list. Such a queue pair posts in the classic way: an entry that is missing says that its
 //!   provider is not to be relied on.
-//! - rxe sends inline data only with `IBV_SEND_INLINE` in the flags, which others do without. Up to rdma-core 63 its call for
+//! - rxe sends inline data only with `IBV_SEND_INLINE` in the flags, which others do without. Up to rdma-core 63.0 its call for
 //!   several pieces counts the length of the first for all: what is posted here has one piece.
 //! - The manual says that nothing was posted when `ibv_wr_complete` fails. rxe has put the requests into the device's queue when
 //!   the call that wakes the device fails, and the device finds them the next time that it is woken. So, as for a post that fails
@@ -22,6 +22,7 @@
 
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::Ordering;
 
 use rdma_sys::{
     IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, IBV_QP_EX_WITH_BIND_MW,
@@ -122,12 +123,21 @@ pub(crate) unsafe fn create(
     classic: impl FnOnce(&mut ibv_qp_init_attr) -> Result<NonNull<ibv_qp>>,
 ) -> Result<Made> {
     let operations = operations(pd, attr.qp_type);
-    // hns has no calls for windows, rxe only one of them for unreliable connections. Both have requests of one size.
+    // hns has no calls for windows, and learns so late; rxe has one of them only for unreliable connections. Both have requests of
+    // one size.
+    let reliable = attr.qp_type == ibv_qp_type::IBV_QPT_RC;
+    let without = pd.context().no_window_calls(reliable);
     for windows in [WINDOWS, 0] {
+        if windows != 0 && without.load(Ordering::Relaxed) {
+            continue;
+        }
         let mut with_calls = extended(pd, attr, operations | windows);
         match by_calls(&mut with_calls) {
             Ok(raw) => {
                 attr.cap = with_calls.cap;
+                if windows == 0 {
+                    without.store(true, Ordering::Relaxed);
+                }
                 // SAFETY: just made with the operations in its attributes, by the caller's promise.
                 let calls = unsafe { Calls::of(raw, operations) };
                 return Ok(Made { raw, calls });
