@@ -4,7 +4,7 @@ mod common;
 
 use common::interop::STEPS;
 use common::tools::{Maker, failing, failing_alike, lines_of, listening, tool};
-use common::{ADDR, ADDR6, device, run};
+use common::{ADDR, ADDR6, PlainNetdev, device, run};
 
 /// Runs an example that must fail, and says why in these words.
 fn refuses(name: &str, args: &[&str], status: i32, words: &str) {
@@ -97,9 +97,12 @@ fn mckey_ends_as_its_twin_does() {
 fn cmtime_ends_as_its_twin_does() {
     device();
     failing_alike("cmtime", &["-Z"], 1);
-    // Nobody listens: the table is printed, and the calls have not failed.
-    for maker in [Maker::C, Maker::Rust] {
-        let args = ["-s", ADDR, "-c", "2", "-p", "7499"];
+    // Nobody listens, or no device leads there: the table is printed, and the calls have not failed.
+    let plain = PlainNetdev::new();
+    let ends = [ADDR, PlainNetdev::PEER]
+        .map(|server| [Maker::C, Maker::Rust].map(|maker| (server, maker)));
+    for (server, maker) in ends.into_iter().flatten() {
+        let args = ["-s", server, "-c", "2", "-p", "7499"];
         let output = run(&mut tool(maker, "cmtime", &args));
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         let lines = lines_of(&output);
@@ -112,4 +115,5 @@ fn cmtime_ends_as_its_twin_does() {
         });
         assert_eq!(rows.count(), STEPS.len() - 1, "{lines:?}");
     }
+    drop(plain);
 }

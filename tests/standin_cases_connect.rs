@@ -8,7 +8,10 @@ use std::time::{Duration, Instant};
 use rdmacm::{
     CmId, ConnParam, Connector, ErrorKind, EventChannel, EventKind, Listener, Options, RejectReason,
 };
-use standin::{Client, Device, Plan, RXE0, Server, Standin, addr, small_qp};
+use standin::{Client, Device, Plan, RXE0, Server, Standin, addr, next_event, small_qp};
+
+/// `RDMA_CM_EVENT_ROUTE_ERROR`.
+const ROUTE_ERROR: u32 = 3;
 
 /// Options of a client that gives up soon.
 fn hasty() -> Options {
@@ -312,6 +315,53 @@ fn case_68_an_id_that_was_rejected_is_used_up() {
     assert_eq!(again.unwrap_err().kind(), ErrorKind::State);
     assert!(standin.calls().is_empty());
     drop(client);
+    standin.nothing_left();
+}
+
+#[test]
+#[ignore = "needs the stand-in libraries: cargo xtask test"]
+fn a_resolution_that_failed_can_be_tried_again() {
+    let standin = Standin::start();
+    let channel = EventChannel::new().unwrap();
+    let id = CmId::new(&channel).unwrap();
+    let patience = Duration::from_secs(1);
+    let no_network = "192.0.2.1:7471".parse().unwrap();
+    for _ in 0..2 {
+        id.resolve_addr(None, no_network, patience).unwrap();
+        let early = id.resolve_addr(None, addr(7471), patience).unwrap_err();
+        assert_eq!(early.kind(), ErrorKind::State);
+        let EventKind::AddrError(status) = next_event(&channel).kind else {
+            panic!("resolved");
+        };
+        assert_eq!(status.errno(), Some(libc::ENODEV));
+        // It is bound, but has no device and no route.
+        let bound = id.bind_addr(addr(0)).unwrap_err();
+        assert_eq!(bound.kind(), ErrorKind::State);
+        let route = id.resolve_route(patience).unwrap_err();
+        assert_eq!(route.kind(), ErrorKind::State);
+        assert_eq!(id.context().unwrap_err().kind(), ErrorKind::State);
+    }
+    id.resolve_addr(None, addr(7471), patience).unwrap();
+    let event = next_event(&channel);
+    assert!(matches!(event.kind, EventKind::AddrResolved), "{event:?}");
+    assert_eq!(id.peer_addr(), Some(addr(7471)));
+
+    let failure = Plan {
+        event: ROUTE_ERROR,
+        status: -libc::ETIMEDOUT,
+        ..Plan::default()
+    };
+    standin.answer("rdma_resolve_route", Some(&failure));
+    id.resolve_route(patience).unwrap();
+    let event = next_event(&channel);
+    assert!(matches!(event.kind, EventKind::RouteError(_)), "{event:?}");
+    // Its address is resolved still, and once is enough.
+    let again = id.resolve_addr(None, addr(7471), patience).unwrap_err();
+    assert_eq!(again.kind(), ErrorKind::State);
+    id.resolve_route(patience).unwrap();
+    let event = next_event(&channel);
+    assert!(matches!(event.kind, EventKind::RouteResolved), "{event:?}");
+    drop((id, channel));
     standin.nothing_left();
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,8 @@ use crate::tool::{self, Outcome};
 struct Conn {
     id: CmId,
     failed: AtomicBool,
+    /// How often a resolution that fails is still tried again.
+    retries: AtomicU8,
 }
 
 /// What the thread that starts the steps shares with the one that reads events.
@@ -55,6 +57,7 @@ pub(crate) fn run(args: &Args, server: &str) -> Outcome {
         conns.push(Conn {
             id: CmId::new(&channel)?,
             failed: AtomicBool::new(false),
+            retries: AtomicU8::new(0),
         });
         times.end(Step::CreateId, clock);
     }
@@ -109,11 +112,13 @@ impl Run<'_> {
         }
         println!("resolving addresses");
         let total = self.each(Step::ResolveAddr, &mut last, |_, conn| {
+            conn.retries.store(args.retries, Ordering::Relaxed);
             conn.id.resolve_addr(self.here, self.there, self.timeout)
         });
         totals[Step::ResolveAddr as usize] = total;
         println!("resolving routes");
         let total = self.each(Step::ResolveRoute, &mut last, |_, conn| {
+            conn.retries.store(args.retries, Ordering::Relaxed);
             conn.id.resolve_route(self.timeout)
         });
         totals[Step::ResolveRoute as usize] = total;
@@ -195,12 +200,32 @@ impl Run<'_> {
         }
     }
 
+    /// Starts a resolution that has failed once more, if it may.
+    fn retries(&self, conn: &Conn, kind: &EventKind) -> bool {
+        let again = || match kind {
+            EventKind::AddrError(_) => {
+                Some(conn.id.resolve_addr(self.here, self.there, self.timeout))
+            }
+            EventKind::RouteError(_) => Some(conn.id.resolve_route(self.timeout)),
+            _ => None,
+        };
+        let left = conn.retries.load(Ordering::Relaxed);
+        let is_on = left > 0 && again().is_some_and(|again| again.is_ok());
+        if is_on {
+            conn.retries.store(left - 1, Ordering::Relaxed);
+        }
+        is_on
+    }
+
     /// Ends the step that an event is the end of.
     fn take(&self, event: &Event) {
         let Some(&at) = self.by_token.get(&event.id) else {
             return;
         };
         let conn = &self.conns[at];
+        if self.retries(conn, &event.kind) {
+            return;
+        }
         let step = match event.kind {
             EventKind::AddrResolved | EventKind::AddrError(_) => Step::ResolveAddr,
             EventKind::RouteResolved | EventKind::RouteError(_) => Step::ResolveRoute,

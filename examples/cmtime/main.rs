@@ -32,7 +32,7 @@ struct Args {
     /// The port of the server
     #[arg(short = 'p', value_name = "PORT", default_value_t = 7471)]
     port: u16,
-    /// How often a packet that is not answered is sent again; a resolution that fails is not tried again
+    /// How often a packet that is not answered is sent again, and a resolution that fails is tried again
     #[arg(short = 'r', value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(..=7))]
     retries: u8,
     /// How long a resolution may take, in milliseconds

@@ -16,8 +16,9 @@ use crate::error::{Error, Result, errno_of_rdma};
 impl CmId {
     /// Starts to find the device and the addresses for a connection to `peer`, from `local` if one is given.
     ///
-    /// For an id that is new or bound. What follows is [`AddrResolved`](super::EventKind::AddrResolved) or
-    /// [`AddrError`](super::EventKind::AddrError), within `timeout` (in milliseconds, rounded up, at least one).
+    /// For an id that is new or bound, as it is after an [`AddrError`](super::EventKind::AddrError), too. What follows is
+    /// [`AddrResolved`](super::EventKind::AddrResolved) or [`AddrError`](super::EventKind::AddrError), within `timeout` (in
+    /// milliseconds, rounded up, at least one).
     ///
     /// Calls `rdma_resolve_addr` ([man 3](https://man7.org/linux/man-pages/man3/rdma_resolve_addr.3.html)). Blocks: no.
     ///

@@ -37,13 +37,14 @@ pub enum EventKind {
     /// The address is resolved: the id has its device. Next is the route.
     #[doc(alias = "RDMA_CM_EVENT_ADDR_RESOLVED")]
     AddrResolved,
-    /// The address could not be resolved.
+    /// The address could not be resolved. The id is bound now, and [`resolve_addr`](super::CmId::resolve_addr) can be called
+    /// again.
     #[doc(alias = "RDMA_CM_EVENT_ADDR_ERROR")]
     AddrError(EventStatus),
     /// The route is resolved. Next is connect.
     #[doc(alias = "RDMA_CM_EVENT_ROUTE_RESOLVED")]
     RouteResolved,
-    /// The route could not be resolved.
+    /// The route could not be resolved. [`resolve_route`](super::CmId::resolve_route) can be called again.
     #[doc(alias = "RDMA_CM_EVENT_ROUTE_ERROR")]
     RouteError(EventStatus),
     /// A peer wants to connect.
@@ -295,13 +296,13 @@ impl EventKind {
             Self::ConnectResponse(_) => Phase::Responded,
             Self::Established(_) | Self::LookedUp(_) => Phase::Established,
             Self::Disconnected(_) => Phase::Disconnected,
-            Self::AddrError(_)
-            | Self::RouteError(_)
-            | Self::ConnectError(_)
+            Self::ConnectError(_)
             | Self::Unreachable(_)
             | Self::Rejected(_)
             | Self::LookupFailed(_) => Phase::Failed,
             Self::DeviceRemoval => Phase::Removed,
+            // Back to where it was.
+            Self::AddrError(_) | Self::RouteError(_) => return None,
             Self::ConnectRequest(_)
             | Self::LookupRequest(_)
             | Self::AddrChange

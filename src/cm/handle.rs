@@ -261,6 +261,12 @@ impl Handle {
                 let has_qp = unsafe { !(*self.raw()).qp.is_null() };
                 self.groups.joined(*group, destination, has_qp);
             }
+            // The kernel has bound the id, if nobody had, and can be asked again. Where the library has made the failure out of
+            // a success, the kernel refuses.
+            EventKind::AddrError(_) => self.phase.undo(Phase::ResolvingAddr, Phase::Bound),
+            EventKind::RouteError(_) => {
+                self.phase.undo(Phase::ResolvingRoute, Phase::AddrResolved);
+            }
             _ => {}
         }
         if matches!(kind, EventKind::Established(_)) {

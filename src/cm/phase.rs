@@ -1,6 +1,7 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// How far an id has come. The order is the order of a connection's life: phases only move forward.
+/// How far an id has come. The order is the order of a connection's life: phases only move forward, but from a resolution that
+/// fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(super) enum Phase {
@@ -91,7 +92,8 @@ impl PhaseCell {
         self.0.fetch_max(phase as u8, Ordering::AcqRel);
     }
 
-    /// Goes back after a call that did not happen, unless an event has moved the id on meanwhile.
+    /// Goes back after a call that did not happen, or whose event is a failure that can be tried again, unless an event has
+    /// moved the id on meanwhile.
     pub(super) fn undo(&self, from: Phase, to: Phase) {
         // A failure means that the id is further already, which is what is wanted.
         let _ = self

@@ -20,6 +20,12 @@ impl World {
             None => Some(natural),
         };
         if let Some(queued) = queued {
+            // After a failure the kernel is where it was before, and can be asked again.
+            if queued.code == rdma_cm_event_type::RDMA_CM_EVENT_ADDR_ERROR.0 {
+                self.id_mut(id).state = State::Bound;
+            } else if queued.code == rdma_cm_event_type::RDMA_CM_EVENT_ROUTE_ERROR.0 {
+                self.id_mut(id).state = State::AddrResolved;
+            }
             self.push(queued);
         }
     }
