@@ -42,8 +42,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 15)]
     runs: u32,
     /// End the rounds after so many seconds, with fewer runs
-    #[arg(long, value_name = "SECONDS", default_value_t = 480)]
-    time: u64,
+    #[arg(long, value_name = "SECONDS")]
+    time: Option<u64>,
     /// Write docs/performance.md and its picture too
     #[arg(long)]
     docs: bool,
@@ -60,6 +60,11 @@ const LEAST: u32 = 3;
 
 /// The address of `rxe0` in the virtual machine.
 const VM_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1));
+
+/// How long the rounds may take, in seconds, when nothing else is said: all of the bench then takes less than 25 minutes, and a
+/// quick look less than 6.
+const TIME: u64 = 1410;
+const QUICK_TIME: u64 = 320;
 
 /// What the boot, and a round that takes longer than the one before, may take beyond the rounds.
 const BEYOND: Duration = Duration::from_secs(60);
@@ -82,13 +87,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         .find(|executable| executable.name == "perf")
         .context("cargo built no program called perf")?;
     let rounds = args.runs.max(1);
+    let usual = if args.quick { QUICK_TIME } else { TIME };
+    let time = args.time.unwrap_or(usual);
     let command = runs::Args {
         address,
         perf: perf.path.clone(),
         quick: args.quick,
         guest: !args.device,
         rounds,
-        time: args.time,
+        time,
     };
     let mut argv = vec![setup::this_program()?.into_os_string()];
     argv.extend(command.to_command_line());
@@ -99,7 +106,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let outcome = Vm::new()
         .own_device(args.device)
         .consent(consent)
-        .time_limit(Duration::from_secs(args.time) + BEYOND)
+        .time_limit(Duration::from_secs(time) + BEYOND)
         .run_with(argv, Stdio::to(said.clone(), io::stderr()))?;
     let mut machine = Machine::default();
     let samples = samples::read(&machine.listen(&said.text()))?;

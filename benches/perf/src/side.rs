@@ -44,17 +44,19 @@ struct Parts {
 }
 
 impl Parts {
-    /// Makes them in `pd`, with receives posted when the test needs some.
+    /// Makes them in `pd`, with receives posted when this side needs some.
     fn new(
         args: &Args,
+        is_server: bool,
         pd: &ProtectionDomain,
         create: impl FnOnce(&QueuePairInit) -> rdmacm::Result<QueuePair>,
     ) -> Outcome<Self> {
         let receives = match args.test {
-            Test::SendLat | Test::SendBw => RX_DEPTH.min(args.iters),
-            _ => 1,
+            Test::SendLat => RX_DEPTH.min(args.iters),
+            Test::SendBw if is_server => RX_DEPTH.min(args.iters),
+            _ => 0,
         };
-        let depth = u32::try_from(receives)?;
+        let depth = u32::try_from(receives)?.max(1);
         let send_cq = pd.context().create_cq(args.tx_depth)?;
         let recv_cq = pd.context().create_cq(depth)?;
         let init = QueuePairInit::new(&send_cq.handle())
@@ -63,7 +65,7 @@ impl Parts {
             .max_recv_wr(depth);
         let mut qp = create(&init)?;
         let bufs = all(&pd.pool(usize::try_from(args.tx_depth)?, args.size)?);
-        if matches!(args.test, Test::SendLat | Test::SendBw) {
+        if receives > 0 {
             for buf in all(&pd.pool(receives, args.size)?) {
                 qp.recv.post(buf, 0)?;
             }
@@ -106,7 +108,7 @@ impl Side {
         id.resolve_route(PATIENCE)?;
         next(&channel)?;
         let pd = id.context()?.alloc_pd()?;
-        let parts = Parts::new(args, &pd, |init| id.create_qp(&pd, init))?;
+        let parts = Parts::new(args, false, &pd, |init| id.create_qp(&pd, init))?;
         id.connect(parts.param())?;
         let EventKind::Established(accepted) = next(&channel)?.kind else {
             return Err("the server has not accepted".into());
@@ -125,7 +127,7 @@ impl Side {
             return Err("no request has come".into());
         };
         let pd = request.context()?.alloc_pd()?;
-        let parts = Parts::new(args, &pd, |init| request.create_qp(&pd, init))?;
+        let parts = Parts::new(args, true, &pd, |init| request.create_qp(&pd, init))?;
         let peer = memory(request.private_data())?;
         let id = request.accept_with(&parts.param())?;
         let EventKind::Established(_) = next(&channel)?.kind else {
