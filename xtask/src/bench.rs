@@ -1,10 +1,11 @@
-//! `cargo xtask bench`: latency and bandwidth beside perftest, in one boot.
+//! `cargo xtask bench`: latency, bandwidth and the setting up of connections beside the C programs, in one boot.
 //!
 //! Each round runs every job (`bench/rows.rs`) three times: C's program, ours, and C's again, whose difference from the first is
 //! what chance does. This file starts the rounds, in the micro-VM or on the machine's own device, and judges; `bench/runs.rs`
 //! is what runs there.
 
 mod chart;
+mod cmtime;
 mod docs;
 mod guest;
 mod machine;
@@ -20,7 +21,7 @@ use std::{
     fs,
     io::{self, Write},
     net::{IpAddr, Ipv4Addr},
-    path::Path,
+    path::{Path, PathBuf},
     process::ExitCode,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -81,17 +82,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     } else {
         VM_ADDRESS
     };
-    let built = cargo::build(&["build", "--release", "--package", "perf"])?;
-    let perf = built
-        .iter()
-        .find(|executable| executable.name == "perf")
-        .context("cargo built no program called perf")?;
+    let perf = program("perf", &["--package", "perf"])?;
+    let cmtime = program("cmtime", &["--package", "rdmacm", "--example", "cmtime"])?;
     let rounds = args.runs.max(1);
     let usual = if args.quick { QUICK_TIME } else { TIME };
     let time = args.time.unwrap_or(usual);
     let command = runs::Args {
         address,
-        perf: perf.path.clone(),
+        perf,
+        cmtime,
         quick: args.quick,
         guest: !args.device,
         rounds,
@@ -124,6 +123,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     println!("\n{}", table::text(&summaries));
     println!("The figures are in {RESULTS}, and a picture is beside them.");
     judge(&summaries, rounds)
+}
+
+/// Builds one of our programs, and says where it is.
+fn program(name: &str, which: &[&str]) -> Result<PathBuf> {
+    let built = cargo::build(&[&["build", "--release"], which].concat())?;
+    let found = built.into_iter().find(|executable| executable.name == name);
+    let found = found.with_context(|| format!("cargo built no program called {name}"))?;
+    Ok(found.path)
 }
 
 /// Says which rows are out of bounds.

@@ -18,6 +18,7 @@ const FOLDER: &str = "/dev/shm/rdmacm-bench";
 /// What the runs start.
 const PROGRAMS: &[&str] = &[
     "rdma",
+    "cmtime",
     "ib_send_lat",
     "ib_write_lat",
     "ib_read_lat",
@@ -26,8 +27,12 @@ const PROGRAMS: &[&str] = &[
     "ib_read_bw",
 ];
 
+/// Ours in that folder, where `cmtime` is C's.
+pub(crate) const PERF: &str = "perf";
+pub(crate) const CMTIME: &str = "our-cmtime";
+
 /// Makes it ready. To be called in the guest alone: it changes the machine.
-pub(crate) fn prepare(perf: &Path) -> Result<()> {
+pub(crate) fn prepare(perf: &Path, cmtime: &Path) -> Result<()> {
     fs::create_dir_all(FOLDER)?;
     let path = env::var_os("PATH").unwrap_or_default();
     for name in PROGRAMS {
@@ -38,7 +43,8 @@ pub(crate) fn prepare(perf: &Path) -> Result<()> {
             copy(&file, name)?;
         }
     }
-    copy(perf, "perf")?;
+    copy(perf, PERF)?;
+    copy(cmtime, CMTIME)?;
     fs::write("/proc/sys/kernel/randomize_va_space", "0")?;
     only_rxe(Path::new("/etc/libibverbs.d"))
 }
@@ -66,5 +72,15 @@ pub(crate) fn program(name: &str) -> PathBuf {
         copied
     } else {
         name.into()
+    }
+}
+
+/// Where one of ours is: in that folder, or where it was built.
+pub(crate) fn ours(name: &str, built: &Path) -> PathBuf {
+    let copied = Path::new(FOLDER).join(name);
+    if copied.is_file() {
+        copied
+    } else {
+        built.to_owned()
     }
 }

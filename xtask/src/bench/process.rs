@@ -22,22 +22,37 @@ pub(crate) struct Running(Child);
 impl Running {
     /// Starts a program, bound to one processor.
     pub(crate) fn start(command: &mut Command, processor: usize) -> Result<Self> {
-        command
-            // cargo's is a search in slow folders for every library.
-            .env_remove("LD_LIBRARY_PATH")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
         let own = sched_getaffinity(None)?;
         let mut one = CpuSet::new();
         one.set(processor);
         // A child has what its parent's thread has. (With `taskset` each run would start two more programs.)
         sched_setaffinity(None, &one)
             .with_context(|| format!("cannot have processor {processor}"))?;
-        let child = command.spawn();
+        let running = Self::start_anywhere(command);
         sched_setaffinity(None, &own)?;
-        let child = child.with_context(|| format!("cannot run {:?}", command.get_program()))?;
+        running
+    }
+
+    /// Starts a program, on whichever processors there are.
+    pub(crate) fn start_anywhere(command: &mut Command) -> Result<Self> {
+        Self::start_saying(command.stdout(Stdio::piped()))
+    }
+
+    /// As [`start_anywhere`](Self::start_anywhere); what the program says goes where the command sends it.
+    pub(crate) fn start_saying(command: &mut Command) -> Result<Self> {
+        let child = command
+            // cargo's is a search in slow folders for every library.
+            .env_remove("LD_LIBRARY_PATH")
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot run {:?}", command.get_program()))?;
         Ok(Self(child))
+    }
+
+    /// The number of its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
     }
 
     /// Waits until this server listens on a port.

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{perftest, runs, samples::Who};
+use super::{cmtime, perftest, runs, samples::Who};
 
 /// A line of the table: one figure that each run gives.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,8 +28,9 @@ pub(crate) enum Judged {
     Best { bound: f64 },
     /// The median of the ratios of the pairs, a pair being the two runs of one round. What is worse than C at all must
     /// also be as near as half of the ratios of C to itself are.
-    #[cfg_attr(not(test), expect(dead_code, reason = "nothing is judged so yet"))]
     Pairs { bound: f64 },
+    /// Nothing: the ratios are told. That of the pairs is the one in the results.
+    Not,
 }
 
 /// A server and a client that are run together, and give the figures of some rows.
@@ -55,6 +56,7 @@ pub(crate) fn jobs(quick: bool) -> Vec<Box<dyn Job>> {
     for job in perftest::jobs(quick) {
         jobs.push(Box::new(job));
     }
+    jobs.extend(cmtime::jobs(quick));
     jobs
 }
 

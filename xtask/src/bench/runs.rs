@@ -26,6 +26,9 @@ pub(crate) struct Args {
     /// Our program beside perftest's
     #[arg(long)]
     pub(crate) perf: PathBuf,
+    /// Our program beside `cmtime`
+    #[arg(long)]
+    pub(crate) cmtime: PathBuf,
     /// Only the rows of a quick look
     #[arg(long)]
     pub(crate) quick: bool,
@@ -49,6 +52,8 @@ impl Args {
             self.address.to_string().into(),
             "--perf".into(),
             self.perf.clone().into(),
+            "--cmtime".into(),
+            self.cmtime.clone().into(),
             "--rounds".into(),
             self.rounds.to_string().into(),
             "--time".into(),
@@ -73,7 +78,7 @@ const PORT: u16 = 18515;
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let start = Instant::now();
     if args.guest {
-        guest::prepare(&args.perf)?;
+        guest::prepare(&args.perf, &args.cmtime)?;
     }
     for line in Machine::tell() {
         println!("{line}");
@@ -187,6 +192,7 @@ mod tests {
             let args = Args {
                 address: IpAddr::from([10, 9, 0, 1]),
                 perf: "/t/perf".into(),
+                cmtime: "/t/cmtime".into(),
                 quick: false,
                 guest: false,
                 rounds: 1,

@@ -85,7 +85,7 @@ impl Summary {
         let [c, rust, _] = self.runs;
         match self.row.judged {
             Judged::Best { .. } => rust.best / c.best,
-            Judged::Pairs { .. } => self.pairs.median,
+            Judged::Pairs { .. } | Judged::Not => self.pairs.median,
         }
     }
 
@@ -94,7 +94,7 @@ impl Summary {
         let [c, _, again] = self.runs;
         match self.row.judged {
             Judged::Best { .. } => again.best / c.best,
-            Judged::Pairs { .. } => self.null_pairs.median,
+            Judged::Pairs { .. } | Judged::Not => self.null_pairs.median,
         }
     }
 
@@ -107,6 +107,8 @@ impl Summary {
             (Judged::Best { bound }, Better::More) => bound.min(null).min(1.0 / null),
             (Judged::Pairs { bound }, Better::Less) => bound.min(self.null_pairs.upper.max(1.0)),
             (Judged::Pairs { bound }, Better::More) => bound.max(self.null_pairs.lower.min(1.0)),
+            (Judged::Not, Better::Less) => f64::INFINITY,
+            (Judged::Not, Better::More) => 0.0,
         }
     }
 
@@ -125,7 +127,7 @@ impl Summary {
         let [c, rust, _] = self.runs;
         let (of, ours, c) = match self.row.judged {
             Judged::Best { .. } => ("best", rust.best, c.best),
-            Judged::Pairs { .. } => ("median", rust.median, c.median),
+            Judged::Pairs { .. } | Judged::Not => ("median", rust.median, c.median),
         };
         let side = match self.row.better {
             Better::Less => "at most",

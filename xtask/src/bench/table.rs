@@ -42,6 +42,7 @@ fn cells(summary: &Summary) -> [String; 14] {
 
 fn verdict(summary: &Summary) -> &'static str {
     match (summary.good(), summary.row.judged) {
+        (_, Judged::Not) => "",
         (true, _) => "ok",
         (false, Judged::Best { .. }) => "best out of bounds",
         (false, Judged::Pairs { .. }) => "pairs out of bounds",
