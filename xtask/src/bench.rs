@@ -135,6 +135,7 @@ fn program(name: &str, which: &[&str]) -> Result<PathBuf> {
 
 /// Says which rows are out of bounds.
 fn judge(summaries: &[Summary], rounds: u32) -> Result<ExitCode> {
+    // Some jobs have few runs in any case.
     let runs = summaries.iter().map(Summary::count).max();
     if let Some(runs) = runs.filter(|runs| *runs < rounds as usize) {
         eprintln!(

@@ -17,7 +17,7 @@ use super::{
 };
 
 /// For a server to listen, and for a pair to end.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The processors that the two sides are bound to.
 const SERVER: usize = 0;
