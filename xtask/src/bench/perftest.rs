@@ -220,8 +220,13 @@ impl Job for Perftest {
     }
 
     fn conditions(&self) -> String {
+        let reads = if self.verb == Verb::Read {
+            ", as many at a time as the device answers"
+        } else {
+            ""
+        };
         format!(
-            "{:<9} {:>7} bytes, {:>5} messages, {:>3} outstanding, each signalled, inline size 0, server on processor 0, client on 1",
+            "{:<9} {:>7} bytes, {:>4} messages, {:>3} outstanding{reads}, each signalled, inline size 0, server on processor {SERVER}, client on {CLIENT}",
             self.name(),
             self.size,
             self.iters,
