@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::interop::{Pair, pairs, ucmatose};
+use std::panic::catch_unwind;
+
+use common::interop::{self, Pair, pairs};
 use common::iwarp::{ADDR, ADDR6, device};
 use common::tools::Maker;
 use common::{eventually, resources};
@@ -22,4 +24,14 @@ pairs! {
         ucmatose(pair, ADDR, &["-c", "2", "-m", "-t", "0x20", "-f", "ip", "-P", "tcp"]);
     };
     ucmatose_without_messages => |pair| ucmatose(pair, ADDR, &["-S", "0"]);
+}
+
+/// How often a pair may try.
+const TRIES: usize = 5;
+
+/// Over iWARP the client has to send first, and this tool's server does: rdma-core's own pair, with two connections, fails one
+/// time in eight on soft-iWARP, as one side finds the connection down. So a pair may try again.
+fn ucmatose(pair: Pair, addr: &str, options: &[&str]) {
+    let passes = || catch_unwind(|| interop::ucmatose(pair, addr, options)).is_ok();
+    assert!((0..TRIES).any(|_| passes()), "not once in {TRIES} tries");
 }
