@@ -267,7 +267,10 @@ fn case_46_a_waiting_reader_is_woken() {
 
 /// Both ends of a connection: the client with an event channel of its own, the server's end on the listener's.
 fn connected(standin: &Standin) -> (Client, CmId, impl Sized, Server) {
-    let server = Server::start();
+    connected_to(standin, Server::start())
+}
+
+fn connected_to(standin: &Standin, server: Server) -> (Client, CmId, impl Sized, Server) {
     let client = Client::asking(server.addr(), ConnParam::new());
     let request = server.request();
     let context = request.context().unwrap();
@@ -316,6 +319,40 @@ fn case_40_and_101_a_disconnect_is_answered_by_who_reads_it() {
     accepted.disconnect().unwrap();
     assert_eq!(standin.calls_of("rdma_disconnect").len(), 2);
     assert!(matches!(client.event().kind, EventKind::Disconnected(_)));
+    drop((made, accepted, client, server));
+    standin.nothing_left();
+}
+
+#[test]
+#[ignore = "needs the stand-in libraries: cargo xtask test"]
+fn an_answer_to_a_disconnect_that_fails_is_left_to_a_disconnect() {
+    let standin = Standin::start();
+    let (client, accepted, made, server) = connected(&standin);
+    client.id.disconnect().unwrap();
+    standin.fail("rdma_disconnect", -1, libc::ENOMEM);
+    let event = next_event(&server.channel);
+    assert!(matches!(event.kind, EventKind::Disconnected(_)));
+    assert!(client.channel.try_event().unwrap().is_none());
+    accepted.disconnect().unwrap();
+    assert!(matches!(client.event().kind, EventKind::Disconnected(_)));
+    drop((made, accepted, client, server));
+    standin.nothing_left();
+}
+
+#[test]
+#[ignore = "needs the stand-in libraries: cargo xtask test"]
+fn over_iwarp_what_is_posted_is_flushed_beside_the_disconnect() {
+    let standin = Standin::start();
+    let (client, accepted, made, server) =
+        connected_to(&standin, Server::at("10.9.2.1:0".parse().unwrap()));
+    client.id.disconnect().unwrap();
+    for channel in [&server.channel, &client.channel] {
+        standin.record();
+        let event = next_event(channel);
+        assert!(matches!(event.kind, EventKind::Disconnected(_)));
+        assert_eq!(standin.calls_of("ibv_modify_qp").len(), 1);
+        assert_eq!(standin.calls_of("rdma_disconnect").len(), 1);
+    }
     drop((made, accepted, client, server));
     standin.nothing_left();
 }

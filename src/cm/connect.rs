@@ -5,7 +5,7 @@ use std::ptr;
 use std::time::Duration;
 
 use super::addr::CAddr;
-use super::handle::external_to_error;
+use super::handle::{external_to_error, is_down};
 use super::id::CmId;
 use super::param::{ConnectParam, Limits, Message};
 use super::phase::Phase;
@@ -16,9 +16,9 @@ use crate::error::{Error, Result, errno_of_rdma};
 impl CmId {
     /// Starts to find the device and the addresses for a connection to `peer`, from `local` if one is given.
     ///
-    /// For an id that is new or bound, as it is after an [`AddrError`](super::EventKind::AddrError), too. What follows is
-    /// [`AddrResolved`](super::EventKind::AddrResolved) or [`AddrError`](super::EventKind::AddrError), within `timeout` (in
-    /// milliseconds, rounded up, at least one).
+    /// For an id that is new or bound, as it is after an [`AddrError`](super::EventKind::AddrError), too. One that is bound keeps
+    /// its address: `local` is not looked at then. What follows is [`AddrResolved`](super::EventKind::AddrResolved) or
+    /// [`AddrError`](super::EventKind::AddrError), within `timeout` (in milliseconds, rounded up, at least one).
     ///
     /// Calls `rdma_resolve_addr` ([man 3](https://man7.org/linux/man-pages/man3/rdma_resolve_addr.3.html)). Blocks: no.
     ///
@@ -171,9 +171,9 @@ impl CmId {
         let result = errno_of_rdma(returned);
         drop(control);
         match result {
-            // The connection is down, or never came up.
-            Ok(()) | Err(libc::EINVAL) => Ok(()),
-            Err(errno) => Err(self.error_here(OP, errno)),
+            Err(errno) if !is_down(result) => Err(self.error_here(OP, errno)),
+            // Or it never came up.
+            _ => Ok(()),
         }
     }
 }

@@ -290,9 +290,10 @@ impl Handle {
                 }
                 external_to_error(&control);
                 // SAFETY: `rdma_disconnect` wants an id with a device, which one that was connected has; it reads `id->qp`,
-                // which the lock held here protects. Its failure means that the connection is down already.
-                let _ = unsafe { rdma_sys::rdma_disconnect(self.raw()) };
-                control.ended = true;
+                // which the lock held here protects.
+                let returned = unsafe { rdma_sys::rdma_disconnect(self.raw()) };
+                // Another failure has not told the peer: that is left for a disconnect to do, or for the id's end.
+                control.ended = is_down(errno_of_rdma(returned));
                 drop(control);
             }
             EventKind::DeviceRemoval => {
@@ -348,6 +349,11 @@ impl Handle {
             let _ = unsafe { modify_to_error(qp) };
         }
     }
+}
+
+/// Whether what `rdma_disconnect` gave says that the connection is down: by the call, or already.
+pub(super) fn is_down(result: Result<(), i32>) -> bool {
+    matches!(result, Ok(()) | Err(libc::EINVAL))
 }
 
 /// Moves the external queue pair, if there is one, to its error state.
