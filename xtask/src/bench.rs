@@ -39,9 +39,9 @@ pub(crate) struct Args {
     /// Only some of the rows
     #[arg(long)]
     quick: bool,
-    /// How many runs of each
-    #[arg(long, value_name = "N", default_value_t = 15)]
-    runs: u32,
+    /// How many runs of each: 15, or 7 for a quick look
+    #[arg(long, value_name = "N")]
+    runs: Option<u32>,
     /// End the rounds after so many seconds, with fewer runs
     #[arg(long, value_name = "SECONDS")]
     time: Option<u64>,
@@ -62,10 +62,10 @@ const LEAST: u32 = 3;
 /// The address of `rxe0` in the virtual machine.
 const VM_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1));
 
-/// How long the rounds may take, in seconds, when nothing else is said: all of the bench then takes less than 25 minutes, and a
-/// quick look less than 6.
-const TIME: u64 = 1410;
-const QUICK_TIME: u64 = 320;
+/// How many rounds there are and how many seconds they may take when nothing else is said: all of the bench in less than 25
+/// minutes, and a quick look in less than 6.
+const USUAL: (u32, u64) = (15, 1410);
+const QUICK: (u32, u64) = (7, 320);
 
 /// What the boot, and a round that takes longer than the one before, may take beyond the rounds.
 const BEYOND: Duration = Duration::from_secs(60);
@@ -84,9 +84,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     };
     let perf = program("perf", &["--package", "perf"])?;
     let cmtime = program("cmtime", &["--package", "rdmacm", "--example", "cmtime"])?;
-    let rounds = args.runs.max(1);
-    let usual = if args.quick { QUICK_TIME } else { TIME };
-    let time = args.time.unwrap_or(usual);
+    let (rounds, time) = if args.quick { QUICK } else { USUAL };
+    let rounds = args.runs.unwrap_or(rounds).max(1);
+    let time = args.time.unwrap_or(time);
     let command = runs::Args {
         address,
         perf,

@@ -85,19 +85,23 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let limit = Duration::from_secs(args.time);
     let jobs = rows::jobs(args.quick);
-    let mut longest = Duration::ZERO;
+    // How long each job's part of a round has taken at most.
+    let mut longest = vec![Duration::ZERO; jobs.len()];
     let mut port = PORT;
     for round in 0..args.rounds {
         let begin = Instant::now();
-        if round > 0 && start.elapsed() + longest > limit {
+        let takes_part = |job: &dyn Job| rows::takes_part(job.at_most(), round, args.rounds);
+        let parts = jobs.iter().zip(&mut longest);
+        let mut parts: Vec<_> = parts.filter(|(job, _)| takes_part(job.as_ref())).collect();
+        let expected: Duration = parts.iter().map(|(_, longest)| **longest).sum();
+        if round > 0 && start.elapsed() + expected > limit {
             break;
         }
-        for job in &jobs {
-            if rows::takes_part(job.at_most(), round, args.rounds) {
-                every(args, job.as_ref(), round, &mut port)?;
-            }
+        for (job, longest) in &mut parts {
+            let begin = Instant::now();
+            every(args, job.as_ref(), round, &mut port)?;
+            **longest = begin.elapsed().max(**longest);
         }
-        longest = longest.max(begin.elapsed());
         eprintln!(
             "round {} of {} ({:.0} s)",
             round + 1,
