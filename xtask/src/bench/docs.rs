@@ -44,14 +44,14 @@ impl Page<'_> {
     }
 
     fn text(&self) -> String {
-        let mut text = format!(
-            "{}{HEAD}",
-            "<!-- Made by `cargo xtask bench --docs`. Only the notes at the end are written by hand. -->\n"
-        );
+        let mut text = HEAD.to_owned();
         for (name, value) in &self.machine.0 {
             text.push_str(&format!("| {name} | {value} |\n"));
         }
         text.push_str(&format!("\n{READING}"));
+        if self.machine.is_emulated() {
+            text.push_str(EMULATED);
+        }
         text.push_str(&format!(
             "\n![Latency and bandwidth by the size of a message]({PICTURE})\n"
         ));
@@ -74,6 +74,7 @@ impl Page<'_> {
 }
 
 const HEAD: &str = "\
+<!-- Made by `cargo xtask bench --docs`. Only the notes at the end are written by hand. -->
 # Performance
 
 This crate beside the C programs, in one boot of one machine, in turns:
@@ -92,7 +93,9 @@ each of our figures as *C by C*. A row is out of bounds when ours is worse than 
 bandwidth, of the best of all runs) and also further from C than C from itself. A ratio is ours by C's: of times less is better, of
 bandwidths and rates more. *Half of the pairs* is where the ratios of the two runs of a round lie, without the lowest and the
 highest quarter; where times of connections are judged, it is by the median of those ratios.
+";
 
+const EMULATED: &str = "
 Under software emulation every instruction takes many times as long as on a processor, and a network card is a program too: the
 ratios say something about this crate, the figures nothing about RDMA.
 ";
@@ -100,7 +103,7 @@ ratios say something about this crate, the figures nothing about RDMA.
 const CONDITIONS: &str = "\
 ## Conditions
 
-The same for both programs. In the micro-VM addresses are not random, and libibverbs loads the provider for soft RoCE alone: what
+The same for both programs, but for what is said. In the micro-VM addresses are not random, and libibverbs loads the provider for soft RoCE alone: what
 is emulated then starts in a third of the time, which nothing here measures.
 ";
 
@@ -152,6 +155,8 @@ mod tests {
             assert!(text.contains(part), "{part} is not in {text}");
         }
         assert!(!text.contains("Setting up"), "{text}");
+        // It was no emulated machine.
+        assert!(!text.contains("emulation"), "{text}");
     }
 
     #[test]

@@ -42,6 +42,11 @@ impl Machine {
         rest
     }
 
+    /// Whether its processors are those of QEMU's software emulation.
+    pub(crate) fn is_emulated(&self) -> bool {
+        self.0.iter().any(|(_, value)| value.contains("QEMU TCG"))
+    }
+
     fn add(&mut self, name: &str, value: &str) {
         self.0.push((name.to_owned(), value.to_owned()));
     }
@@ -60,7 +65,8 @@ impl Machine {
         let perftest = said("ib_send_lat", &["--version"]);
         let perftest = perftest.trim().trim_start_matches("Version: ");
         self.add("perftest", perftest);
-        self.add("rustc", said("rustc", &["--version"]).trim());
+        let rustc = said("rustc", &["--version"]);
+        self.add("rustc", rustc.trim().trim_start_matches("rustc "));
     }
 }
 
