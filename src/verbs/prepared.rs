@@ -14,8 +14,8 @@ use rdma_sys::{ibv_recv_wr, ibv_send_wr, ibv_sge};
 ///
 /// # Invariants
 ///
-/// `raw` is a [`Request`] and, behind it, `pieces` elements, at least one, in one allocation that this value owns. It is used by
-/// raw pointers only, since the request points to its elements.
+/// `raw` is a [`Request`] and, behind it, `pieces` elements, in one allocation that this value owns; with no elements there is
+/// none, and `raw` is dangling. It is used by raw pointers only, since the request points to its elements.
 pub(super) struct Prepared<W> {
     raw: NonNull<Request<W>>,
     pieces: u32,
@@ -56,6 +56,16 @@ impl Listed for ibv_recv_wr {
 
 impl<W> Prepared<W> {
     const LIST: usize = size_of::<Request<W>>();
+
+    /// None yet: to be replaced before it is used.
+    pub(super) const fn none() -> Self {
+        // INVARIANT: without elements.
+        Self {
+            raw: NonNull::dangling(),
+            pieces: 0,
+            _owned: PhantomData,
+        }
+    }
 
     /// A request with room for `pieces` elements, and at least one.
     pub(super) fn new(pieces: u32) -> Self
@@ -128,6 +138,9 @@ impl<W> fmt::Debug for Prepared<W> {
 
 impl<W> Drop for Prepared<W> {
     fn drop(&mut self) {
+        if self.pieces == 0 {
+            return;
+        }
         // SAFETY: allocated with this layout (the invariant), and given back once. The request is plain data.
         unsafe { dealloc(self.raw.as_ptr().cast(), Self::layout(self.pieces)) };
     }

@@ -38,7 +38,7 @@ pub(super) const OP: &str = "ibv_post_send";
 #[derive(Debug)]
 pub struct SendQueue {
     pub(super) producer: Producer,
-    /// By [`Shape`].
+    /// By [`Shape`]: made while the producer is shut, before it opens.
     requests: [Prepared<ibv_send_wr>; 4],
     raw: NonNull<ibv_qp>,
     limits: SendLimits,
@@ -86,20 +86,9 @@ impl SendQueue {
         limits: SendLimits,
         calls: Option<Calls>,
     ) -> Self {
-        let send = |work: Work, flags| {
-            let mut request = Prepared::new(1);
-            // SAFETY: the request is this closure's own.
-            work.fill(unsafe { &mut *request.wr() }, flags);
-            request
-        };
         Self {
             producer,
-            requests: [
-                send(Work::send(), 0),
-                send(Work::send().unsignaled(), 0),
-                send(Work::send(), rdma_sys::IBV_SEND_INLINE),
-                Prepared::new(limits.max_sge),
-            ],
+            requests: [const { Prepared::none() }; 4],
             raw: qp.raw(),
             limits,
             standing,
@@ -343,7 +332,7 @@ impl SendQueue {
     ) -> Result<(), Refused<S::Back>> {
         let request = &mut self.requests[shape as usize];
         let (wr, bad, sges) = (request.wr(), request.bad(), request.list());
-        // SAFETY: the request is this queue's own, and `&mut self` is the only access.
+        // SAFETY: the request is this queue's own, and made, since there is a free slot; `&mut self` is the only access.
         let wr = unsafe { &mut *wr };
         if shape == Shape::Other {
             // CAST: at most `MAX_PIECES`.
@@ -424,12 +413,29 @@ impl SendQueue {
             if !self.standing.is_connected() {
                 return Err(early());
             }
-            self.producer.reopen();
+            self.open();
         }
         if let Some(ready) = self.producer.ready() {
             return Ok(ready);
         }
         self.producer.skip().ok_or_else(|| full(OP))
+    }
+
+    /// Prepares the requests, and lets the producer post: with the first request, since a queue may never have one.
+    fn open(&mut self) {
+        let send = |work: Work, flags| {
+            let mut request = Prepared::new(1);
+            // SAFETY: the request is this closure's own.
+            work.fill(unsafe { &mut *request.wr() }, flags);
+            request
+        };
+        self.requests = [
+            send(Work::send(), 0),
+            send(Work::send().unsignaled(), 0),
+            send(Work::send(), rdma_sys::IBV_SEND_INLINE),
+            Prepared::new(self.limits.max_sge),
+        ];
+        self.producer.reopen();
     }
 
     /// That the queue pair can carry out `fetch` into `sink`.
