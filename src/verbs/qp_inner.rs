@@ -64,8 +64,14 @@ pub(super) struct QpInner {
     pub(super) send: Attached,
     pub(super) recv: Receives,
     pub(super) pd: ProtectionDomain,
-    /// Made for the first window: most queue pairs never have one.
-    windows: OnceLock<Arc<Windows>>,
+    rare: OnceLock<Box<Rare>>,
+}
+
+/// What most queue pairs never have.
+#[derive(Default)]
+struct Rare {
+    /// The memory windows that were made for the pair.
+    windows: Arc<Windows>,
     /// The multicast groups that it is attached to by hand.
     attachments: OnceLock<Arc<Attachments>>,
     /// What requests that are posted name beside memory.
@@ -79,6 +85,12 @@ pub(super) enum Receives {
     Own(Attached),
     /// From a shared one, completing to the queue.
     Shared(SharedQueue, CqHandle),
+}
+
+impl Rare {
+    fn kept(&self) -> MutexGuard<'_, Vec<AddressHandle>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 // SAFETY: the pointer is only handed to libibverbs and to the provider, which take the queue pair's locks, and to the owner,
@@ -110,31 +122,30 @@ impl QpInner {
             send,
             recv,
             pd,
-            windows: OnceLock::new(),
-            attachments: OnceLock::new(),
-            kept: Mutex::default(),
+            rare: OnceLock::new(),
         }
     }
 
     /// The memory windows that were made for the pair.
     pub(super) fn windows(&self) -> &Arc<Windows> {
-        self.windows.get_or_init(Arc::default)
+        &self.rare().windows
     }
 
     /// Keeps address handles until the queue pair is destroyed.
     pub(super) fn keep(&self, handles: Vec<AddressHandle>) {
-        self.kept().extend(handles);
+        self.rare().kept().extend(handles);
     }
 
-    fn kept(&self) -> MutexGuard<'_, Vec<AddressHandle>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn rare(&self) -> &Rare {
+        self.rare.get_or_init(Box::default)
     }
 
     /// Attaches the queue pair to a multicast group.
     pub(super) fn attach(&self, group: Gid, mlid: u16) -> Result<Attachment> {
         // SAFETY: the queue pair is alive until `end`, which takes the whole value and ends the attachments first.
         let attachments = || unsafe { Attachments::new(self.raw) };
-        self.attachments
+        self.rare()
+            .attachments
             .get_or_init(attachments)
             .attach(group, mlid)
     }
@@ -203,8 +214,9 @@ impl QpInner {
         };
         self.has_ended.store(true, Ordering::Release);
         // Also where there is none yet: one that is made from now on is refused.
-        self.windows().end();
-        if let Some(attachments) = self.attachments.get() {
+        let rare = self.rare();
+        rare.windows.end();
+        if let Some(attachments) = rare.attachments.get() {
             attachments.end();
         }
         // SAFETY: the owner of this queue pair, taken, so that this is the last call. Whoever posts shares this value, or is
@@ -222,7 +234,7 @@ impl QpInner {
                 }
             }
             mem::forget(self.pd.clone());
-            mem::forget(mem::take(&mut *self.kept()));
+            mem::forget(mem::take(&mut *rare.kept()));
             return Err(Error::os("ibv_destroy_qp", errno));
         }
         Ok(())
