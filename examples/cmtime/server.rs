@@ -17,6 +17,9 @@ enum Job {
     End(Token),
 }
 
+/// How many jobs may wait: the kernel keeps what is not read.
+const JOBS: usize = 64;
+
 pub(crate) fn run(args: &Args) -> Outcome {
     let channel = EventChannel::new()?;
     let listener = CmId::new(&channel)?;
@@ -24,7 +27,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     listener.bind_addr(addr)?;
     listener.listen(0)?;
     println!("listening on {addr}");
-    let (sender, jobs) = mpsc::channel();
+    let (sender, jobs) = mpsc::sync_channel(JOBS);
     thread::scope(|scope| {
         scope.spawn(|| answer(jobs));
         let sender = sender;
