@@ -101,5 +101,6 @@ pub(crate) fn read(side: &mut Side, args: &Args) -> Outcome<f64> {
         side.qp.send.read(buf, side.peer, 0)?;
         buf = sent(&mut side.send_cq)?;
     }
+    side.bufs.push(buf);
     times.typical()
 }

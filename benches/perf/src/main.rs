@@ -53,6 +53,13 @@ enum Test {
     ReadBw,
 }
 
+impl Test {
+    /// Whether only the client works.
+    fn is_the_clients(self) -> bool {
+        matches!(self, Self::ReadLat | Self::WriteBw | Self::ReadBw)
+    }
+}
+
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 fn main() -> ExitCode {
@@ -79,6 +86,9 @@ fn client(args: &Args, to: SocketAddr) -> Outcome {
         Test::SendBw | Test::WriteBw | Test::ReadBw => bandwidth::client(&mut side, args)?,
     };
     println!("{figure:.3}");
+    if args.test.is_the_clients() {
+        side.say_done()?;
+    }
     side.leave()
 }
 
@@ -88,8 +98,10 @@ fn server(args: &Args) -> Outcome {
         Test::SendLat => drop(latency::send(&mut side, args, false)?),
         Test::WriteLat => drop(latency::write(&mut side, args, false)?),
         Test::SendBw => bandwidth::server(&mut side, args)?,
-        // The device answers by itself.
-        Test::ReadLat | Test::WriteBw | Test::ReadBw => {}
+        // The device answers by itself. As perftest's, the server polls meanwhile.
+        Test::ReadLat | Test::WriteBw | Test::ReadBw => {
+            drop(side::received(&mut side.recv_cq)?);
+        }
     }
     side.wait_for_the_end()
 }

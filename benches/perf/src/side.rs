@@ -54,6 +54,8 @@ impl Parts {
         let receives = match args.test {
             Test::SendLat => RX_DEPTH.min(args.iters),
             Test::SendBw if is_server => RX_DEPTH.min(args.iters),
+            // The client says when it is done.
+            test if test.is_the_clients() && is_server => 1,
             _ => 0,
         };
         let depth = u32::try_from(receives)?.max(1);
@@ -134,6 +136,15 @@ impl Side {
             return Err("the connection was not established".into());
         };
         Ok(parts.connected(id, channel, peer))
+    }
+
+    /// Tells the server, which has nothing to do, that the client is done.
+    pub(crate) fn say_done(&mut self) -> Outcome {
+        let mut message = self.bufs.pop().ok_or("there is no buffer")?;
+        message.set_len(0);
+        self.qp.send.send(message, 0)?;
+        drop(sent(&mut self.send_cq)?);
+        Ok(())
     }
 
     /// Ends the connection.

@@ -225,12 +225,8 @@ impl Job for Perftest {
         } else {
             ""
         };
-        let waits = match (self.verb, self.is_latency()) {
-            (Verb::Write, false) | (Verb::Read, _) => "; C's server polls meanwhile, ours sleeps",
-            (Verb::Send, _) | (Verb::Write, true) => "",
-        };
         format!(
-            "{:<9} {:>7} bytes, {:>4} messages, {:>3} outstanding{reads}, each signalled, inline size 0, server on processor {SERVER}, client on {CLIENT}{waits}",
+            "{:<9} {:>7} bytes, {:>4} messages, {:>3} outstanding{reads}, each signalled, inline size 0, server on processor {SERVER}, client on {CLIENT}",
             self.name(),
             self.size,
             self.iters,
@@ -287,15 +283,6 @@ mod tests {
             Some(0.295312)
         );
         assert_eq!(bandwidth.measured(Who::C, table), None);
-    }
-
-    #[test]
-    fn what_is_not_alike_is_said_where_only_the_client_works() {
-        let told = |test: Perftest| test.conditions().contains("C's server polls");
-        assert!(told(Perftest::bandwidth(Verb::Write, 64, 5000)));
-        assert!(told(Perftest::latency(Verb::Read, 64, 5000)));
-        assert!(!told(Perftest::latency(Verb::Write, 64, 5000)));
-        assert!(!told(Perftest::rate(16, 5000)));
     }
 
     fn line(test: &Perftest, who: Who, to: Option<IpAddr>) -> String {
