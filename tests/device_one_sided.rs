@@ -30,6 +30,18 @@ fn sent(parts: &mut Parts) -> (Op, Status, Vec<u8>) {
     }
 }
 
+/// The next completion, which must be a read into exposed memory: how it ended, and its number.
+fn read_into(parts: &mut Parts) -> (Status, u64) {
+    assert!(parts.cq.wait(Some(common::PATIENCE)).expect("waiting"));
+    match parts.cq.poll().expect("polling").expect("was promised") {
+        Completion::Bare(bare) => {
+            assert_eq!(bare.op(), Op::Read);
+            (bare.status(), bare.user())
+        }
+        other => panic!("not of the send queue: {other:?}"),
+    }
+}
+
 fn expose(end: &End, len: usize, access: Access) -> Exposed {
     end.parts.pd.expose(len, access).expect("expose")
 }
@@ -157,6 +169,43 @@ fn a_read_brings_what_is_there() {
         .expect("it is on its way");
     assert_eq!(sent(&mut client.parts).1, Status::REMOTE_ACCESS);
     assert!(contents(&memory).starts_with(b"\0\0\0\0\0what"));
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn reads_go_into_exposed_memory() {
+    device();
+    let listening = Listening::new();
+    let (mut client, server) = pair(&listening);
+    let mut memory = expose(&server, 10_000, Access::READ);
+    let bytes: Vec<u8> = (0..10_000_u32).map(|byte| byte.to_le_bytes()[0]).collect();
+    memory.write_at(0, &bytes);
+    let sink = expose(&client, 12_000, Access::WRITE);
+    let from = memory.remote();
+    let queue = &mut client.parts.qp.send;
+    queue.read_into(&sink, 1000..11_000, from, 1).expect("read");
+    assert_eq!(read_into(&mut client.parts), (Status::SUCCESS, 1));
+    let wanted = [&[0; 1000][..], &bytes, &[0; 1000]].concat();
+    assert_eq!(contents(&sink), wanted);
+    let sink = sink.revoke().expect("the completion was taken");
+    assert_eq!(sink[..], wanted);
+
+    // Memory that goes while a read into it is under way: the read ends well all the same.
+    let sink = expose(&client, 10_000, Access::WRITE);
+    let queue = &mut client.parts.qp.send;
+    queue.read_into(&sink, 0..10_000, from, 2).expect("read");
+    drop(sink);
+    assert_eq!(read_into(&mut client.parts), (Status::SUCCESS, 2));
+
+    // What the peer has not opened for reading.
+    let closed = expose(&server, 8, Access::WRITE);
+    let sink = expose(&client, 8, Access::WRITE);
+    let queue = &mut client.parts.qp.send;
+    let posted = queue.read_into(&sink, 0..8, closed.remote(), 3);
+    posted.expect("it is on its way");
+    let refused = (Status::REMOTE_ACCESS, 3);
+    assert_eq!(read_into(&mut client.parts), refused);
+    assert_eq!(sink.revoke().expect("it has ended")[..], [0; 8]);
 }
 
 #[test]

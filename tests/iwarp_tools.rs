@@ -3,8 +3,7 @@
 mod common;
 
 use common::iwarp::{ADDR, device};
-use common::run;
-use common::tools::{Maker, failing, failing_alike, listening, tool};
+use common::tools::{Maker, failing, failing_alike, listening};
 
 #[test]
 #[ignore = "needs soft-iWARP: cargo xtask test --iwarp"]
@@ -35,17 +34,4 @@ fn ucmatose_has_no_room_for_a_hundred_connections_as_its_twin_has_none() {
         assert!(status.is_some(), "{maker:?} was ended by a signal: {text}");
         drop(server);
     }
-}
-
-#[test]
-#[ignore = "needs soft-iWARP: cargo xtask test --iwarp"]
-fn rping_serves_nobody_and_says_why() {
-    device();
-    let mut server = listening(Maker::Rust, "rping", &["-s", "-a", ADDR]);
-    // That the server leaves is no failure to C's client.
-    let args = ["-c", "-a", ADDR, "-C", "1", "-v"];
-    let output = run(&mut tool(Maker::C, "rping", &args));
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(!text.contains("rdma-ping-"), "{output:?}");
-    assert_eq!(server.ended(), Some(255));
 }

@@ -97,7 +97,7 @@ fn tell(end: &mut End, memory: RemoteMemory) -> Outcome<bool> {
     loop {
         match end.next()? {
             Next::Message(_) => return Ok(true),
-            Next::Done(_) => {}
+            Next::Read | Next::Written(_) => {}
             Next::Ended => return Ok(false),
         }
     }

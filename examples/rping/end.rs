@@ -29,8 +29,10 @@ pub(crate) struct End {
 pub(crate) enum Next {
     /// A message.
     Message(RemoteMemory),
-    /// The end of a read or a write, with what was read or written.
-    Done(Buf),
+    /// The end of a read.
+    Read,
+    /// The end of a write, with what was written.
+    Written(Buf),
     /// The peer has ended the connection.
     Ended,
 }
@@ -101,9 +103,13 @@ impl End {
                 }
                 Completion::Sent(sent) => {
                     sent.check()?;
-                    if sent.op() != Op::Send {
-                        return Ok(Some(Next::Done(sent.into_buf())));
+                    if sent.op() == Op::Write {
+                        return Ok(Some(Next::Written(sent.into_buf())));
                     }
+                }
+                Completion::Bare(bare) => {
+                    bare.check()?;
+                    return Ok(Some(Next::Read));
                 }
                 _ => {}
             }

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
 
-use rdmacm::{Buf, CmId, ConnRequest, EventChannel, EventKind, RemoteMemory};
+use rdmacm::{Access, Buf, CmId, ConnRequest, EventChannel, EventKind, Exposed, RemoteMemory};
 
 use crate::client::param;
 use crate::end::{End, Next};
@@ -58,7 +58,10 @@ fn serve(args: &Args, request: ConnRequest) -> Outcome {
             request.create_qp(pd, init)
         }
     })?;
-    let pool = end.pd.pool(1, args.size as usize)?;
+    let size = args.size as usize;
+    // Over iWARP a read goes only into memory that the peer may write.
+    let place = end.pd.expose(size, Access::WRITE)?;
+    let pool = end.pd.pool(1, size)?;
     let data = pool.take().ok_or("the pool has one buffer")?;
     let id = if own_qp {
         request.accept_with(&param())?
@@ -66,25 +69,28 @@ fn serve(args: &Args, request: ConnRequest) -> Outcome {
         request.accept()?
     };
     args.step("accepted");
-    let result = pings(args, &mut end, data);
+    let result = pings(args, &mut end, &place, data);
     let left = id.disconnect().and(end.close());
     args.step("the connection has ended");
     result?;
     Ok(left?)
 }
 
-fn pings(args: &Args, end: &mut End, mut data: Buf) -> Outcome {
+fn pings(args: &Args, end: &mut End, place: &Exposed, mut data: Buf) -> Outcome {
     for number in (0..u32::MAX).cycle() {
         let Some(start) = memory(end)? else {
             return Ok(());
         };
         args.step(&format!("reading from {start:?}"));
-        data.set_len(len_of(start, data.capacity())?);
-        end.qp.send.read(data, start, 0)?;
-        let Some(read) = done(end)? else {
-            return Ok(());
-        };
-        data = read;
+        let len = len_of(start, place.len())?;
+        end.qp.send.read_into(place, 0..len, start, 0)?;
+        match end.next()? {
+            Next::Read => {}
+            Next::Ended => return Ok(()),
+            _ => return Err(EARLY.into()),
+        }
+        data.set_len(len);
+        place.read_at(0, &mut data);
         if args.validate > 0 && data[..] != ping::content(number, data.len())[..] {
             return Err(format!("ping {number} has other bytes than a client's").into());
         }
@@ -99,10 +105,11 @@ fn pings(args: &Args, end: &mut End, mut data: Buf) -> Outcome {
         args.step(&format!("writing to {sink:?}"));
         data.set_len(ping::text_len(&data));
         end.qp.send.write(data, sink, 0)?;
-        let Some(written) = done(end)? else {
-            return Ok(());
+        data = match end.next()? {
+            Next::Written(written) => written,
+            Next::Ended => return Ok(()),
+            _ => return Err(EARLY.into()),
         };
-        data = written;
         end.tell(READY)?;
     }
     Ok(())
@@ -110,6 +117,9 @@ fn pings(args: &Args, end: &mut End, mut data: Buf) -> Outcome {
 
 /// The message that says no more than that the client may go on.
 const READY: RemoteMemory = RemoteMemory::new(0, 0, 0);
+
+/// What is wrong with a client that does not wait.
+const EARLY: &str = "the client has sent a message too early";
 
 /// How many bytes to read.
 fn len_of(memory: RemoteMemory, room: usize) -> Result<usize, Box<dyn Error>> {
@@ -125,16 +135,9 @@ fn len_of(memory: RemoteMemory, room: usize) -> Result<usize, Box<dyn Error>> {
 fn memory(end: &mut End) -> Outcome<Option<RemoteMemory>> {
     match end.next()? {
         Next::Message(memory) => Ok(Some(memory)),
-        Next::Done(_) => Err("a read or write has ended that was not asked for".into()),
-        Next::Ended => Ok(None),
-    }
-}
-
-/// The buffer that was read into or written from; `None` when the client has left.
-fn done(end: &mut End) -> Outcome<Option<Buf>> {
-    match end.next()? {
-        Next::Done(data) => Ok(Some(data)),
-        Next::Message(_) => Err("the client has sent a message too early".into()),
+        Next::Read | Next::Written(_) => {
+            Err("a read or write has ended that was not asked for".into())
+        }
         Next::Ended => Ok(None),
     }
 }

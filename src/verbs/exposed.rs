@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::handed_back::HandedBack;
 use super::mapped::MappedMemory;
 use super::pd::ProtectionDomain;
+use super::reads::Readers;
 use super::region::{REG_MR, Region};
 use super::registration::{Access, Registration};
 use super::remote::RemoteMemory;
@@ -17,8 +18,8 @@ use crate::error::{Error, Result};
 /// the atomic operations of its queue pair in the same protection domain.
 ///
 /// The program copies in and out; there are no references to bytes that may change under it. That a write of the peer has
-/// arrived is told by a completion (a message, or immediate data), never by the bytes. [`revoke`](Self::revoke) takes the
-/// memory back from the peers, as plain bytes.
+/// arrived is told by a completion (a message, or immediate data), never by the bytes. This side can read from a peer's memory
+/// [into it](super::SendQueue::read_into). [`revoke`](Self::revoke) takes the memory back from the peers, as plain bytes.
 ///
 /// # Invariants
 ///
@@ -28,6 +29,8 @@ pub struct Exposed {
     region: Arc<Region<MappedMemory>>,
     access: Access,
     for_windows: bool,
+    // Behind the region: the queue pairs let go of it when its own share is gone.
+    readers: Readers,
 }
 
 impl ProtectionDomain {
@@ -103,6 +106,7 @@ impl ProtectionDomain {
             region: Arc::new(region),
             access,
             for_windows: flags & rdma_sys::IBV_ACCESS_MW_BIND != 0,
+            readers: Readers::default(),
         })
     }
 }
@@ -155,6 +159,21 @@ impl Exposed {
     #[must_use]
     pub fn is_for_windows(&self) -> bool {
         self.for_windows
+    }
+
+    /// Whether the peer may write it.
+    pub(super) fn is_open_to_writes(&self) -> bool {
+        self.access.contains(Access::WRITE)
+    }
+
+    /// Whether the device of this side may write it.
+    pub(super) fn is_writable(&self) -> bool {
+        self.for_windows || self.access.with_local() & rdma_sys::IBV_ACCESS_LOCAL_WRITE != 0
+    }
+
+    /// The queue pairs that read into it.
+    pub(super) fn readers(&self) -> &Readers {
+        &self.readers
     }
 
     pub(super) fn region(&self) -> &Arc<Region<MappedMemory>> {
@@ -242,21 +261,24 @@ impl Exposed {
     ///
     /// # Errors
     ///
-    /// [`State`](crate::ErrorKind::State) while a [window](super::Window) is bound to it: the memory comes back beside the error.
-    /// `EBUSY` and what else the device reports; the memory is leaked then, since the device may still use it.
+    /// [`State`](crate::ErrorKind::State) while a [window](super::Window) is bound to it, or the completion of a read
+    /// [into it](super::SendQueue::read_into) was not taken: the memory comes back beside the error. `EBUSY` and what else the
+    /// device reports; the memory is leaked then, since the device may still use it.
     #[doc(alias = "ibv_dereg_mr")]
     #[doc(alias = "close")]
     pub fn revoke(self) -> Result<MappedMemory, HandedBack<Self>> {
+        self.readers.forget_ended();
         let Self {
             region,
             access,
             for_windows,
+            readers,
         } = self;
         let region = Arc::try_unwrap(region).map_err(|region| {
             let error = Error::state(
                 "ibv_dereg_mr",
-                "memory without windows",
-                "a window is bound to it; invalidate or drop it first",
+                "memory without windows, and that no read goes into",
+                "a window is bound to it, or the completion of a read into it was not taken",
             );
             HandedBack::with(
                 error,
@@ -264,6 +286,7 @@ impl Exposed {
                     region,
                     access,
                     for_windows,
+                    readers,
                 },
             )
         })?;

@@ -30,6 +30,7 @@
 //! both where that fails. Whose bytes they are meanwhile is said by the type around it: a pool's buffers are the program's or a
 //! request's, [`Exposed`] memory is everybody's and is only copied. A memory [`Window`] opens a part of it to one peer; the
 //! device's books decide, since a region with a window cannot be deregistered, and this side's books are for clear errors.
+//! A read into it keeps a share of the region with its request ([reads]), since there is no buffer to move into the slot.
 //!
 //! **Asynchronous events** are read, copied and acknowledged under a lock that making and destroying objects shares: see
 //! [`async_reader`]. It is the last lock to be taken.
@@ -48,6 +49,7 @@ mod async_event;
 mod async_reader;
 mod attached;
 mod attachment;
+mod bare;
 mod batch;
 mod buf;
 mod by_hand;
@@ -89,6 +91,8 @@ mod qp_inner;
 mod qp_query;
 mod queue_token;
 mod raw;
+mod read_into;
+mod reads;
 mod receiver;
 mod recv_queue;
 mod refused;

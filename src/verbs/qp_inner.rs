@@ -15,6 +15,7 @@ use super::cq::CqHandle;
 use super::gid::Gid;
 use super::pd::ProtectionDomain;
 use super::qp_query::Capacities;
+use super::reads::Reads;
 use super::srq::SharedQueue;
 use super::standing::Standing;
 use super::windows::Windows;
@@ -72,6 +73,8 @@ pub(super) struct QpInner {
 struct Rare {
     /// The memory windows that were made for the pair.
     windows: Arc<Windows>,
+    /// Its reads into exposed memory.
+    reads: OnceLock<Arc<Reads>>,
     /// The multicast groups that it is attached to by hand.
     attachments: OnceLock<Arc<Attachments>>,
     /// What requests that are posted name beside memory.
@@ -129,6 +132,12 @@ impl QpInner {
     /// The memory windows that were made for the pair.
     pub(super) fn windows(&self) -> &Arc<Windows> {
         &self.rare().windows
+    }
+
+    /// The reads of the pair into exposed memory.
+    pub(super) fn reads(&self) -> &Arc<Reads> {
+        let reads = || Arc::new(Reads::new(Arc::clone(self.send.ring())));
+        self.rare().reads.get_or_init(reads)
     }
 
     /// Keeps address handles until the queue pair is destroyed.
@@ -235,7 +244,13 @@ impl QpInner {
             }
             mem::forget(self.pd.clone());
             mem::forget(mem::take(&mut *rare.kept()));
+            if let Some(reads) = rare.reads.get() {
+                reads.leak();
+            }
             return Err(Error::os("ibv_destroy_qp", errno));
+        }
+        if let Some(reads) = rare.reads.get() {
+            reads.end();
         }
         Ok(())
     }

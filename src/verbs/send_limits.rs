@@ -43,7 +43,7 @@ impl SendLimits {
             let what = if fetch.is_atomic() {
                 atomics
             } else {
-                "reads into a buffer of a pool"
+                "reads into a buffer of a pool; use `read_into`"
             };
             return Err(Error::unsupported(OP, what, "iWARP"));
         }

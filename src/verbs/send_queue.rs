@@ -42,7 +42,7 @@ pub struct SendQueue {
     requests: [Prepared<ibv_send_wr>; 4],
     raw: NonNull<ibv_qp>,
     limits: SendLimits,
-    standing: Arc<Standing>,
+    pub(super) standing: Arc<Standing>,
     /// How a batch is posted, if not as a list.
     pub(super) calls: Option<Calls>,
     pub(super) qp: Arc<QpInner>,
@@ -134,8 +134,8 @@ impl SendQueue {
     ///
     /// As for every request of the queue; [`TooLarge`](ErrorKind::TooLarge) for more bytes than the peer's memory has;
     /// [`State`](ErrorKind::State) when the connection was made with an `initiator_depth` of 0;
-    /// [`Unsupported`](ErrorKind::Unsupported) over iWARP, where the buffer would have to be open to the peer, and for atomic
-    /// operations that the [device](super::DeviceLimits::atomics) does not have;
+    /// [`Unsupported`](ErrorKind::Unsupported) over iWARP, where the buffer would have to be open to the peer (as memory for
+    /// [`read_into`](Self::read_into) is), and for atomic operations that the [device](super::DeviceLimits::atomics) does not have;
     /// [`InvalidInput`](ErrorKind::InvalidInput) for an atomic operation on what is not one buffer of eight bytes or more, or is
     /// not aligned to eight bytes here and there.
     #[inline]

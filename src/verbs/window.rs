@@ -2,13 +2,13 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rdma_sys::{
-    ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_mw_type, ibv_send_wr,
-    ibv_send_wr__bindgen_ty_1 as Extra, ibv_send_wr__bindgen_ty_4 as Further,
-    ibv_send_wr__bindgen_ty_4__bindgen_ty_1 as BindMw, ibv_wr_opcode,
+    ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_mw_type, ibv_send_wr__bindgen_ty_1 as Extra,
+    ibv_send_wr__bindgen_ty_4 as Further, ibv_send_wr__bindgen_ty_4__bindgen_ty_1 as BindMw,
+    ibv_wr_opcode,
 };
 
 use super::device_flags::DeviceFlags;
@@ -19,7 +19,6 @@ use super::registration::Access;
 use super::remote::RemoteMemory;
 use super::send_limits::post_error;
 use super::send_queue::{OP as POST_SEND, SendQueue};
-use super::slot::{Held, Kind};
 use super::windows::{Opened, RawWindow, Windows};
 use crate::error::{Error, ErrorKind, Result, pointer_of};
 
@@ -284,16 +283,19 @@ impl SendQueue {
     ) -> Result<(), Refused<()>> {
         // SAFETY: the caller has the window locked, so it is alive and nobody else writes to it.
         let key = rdma_sys::ibv_inc_rkey(unsafe { (*raw.as_ptr()).rkey });
-        let posted = self.post_bare(Op::Bind, user, |wr| {
-            wr.opcode = ibv_wr_opcode::IBV_WR_BIND_MW;
-            wr.__bindgen_anon_2 = Further {
-                bind_mw: BindMw {
-                    mw: raw.as_ptr(),
-                    rkey: key,
-                    bind_info,
-                },
-            };
-        });
+        // SAFETY: the window is alive, as above, and the caller borrows the region that is bound to it.
+        let posted = unsafe {
+            self.post_bare(Op::Bind, user, |wr| {
+                wr.opcode = ibv_wr_opcode::IBV_WR_BIND_MW;
+                wr.__bindgen_anon_2 = Further {
+                    bind_mw: BindMw {
+                        mw: raw.as_ptr(),
+                        rkey: key,
+                        bind_info,
+                    },
+                };
+            })
+        };
         if !matches!(&posted, Err(refused) if !refused.is_kept()) {
             // The next bind names the window by its key of that time.
             // SAFETY: as above.
@@ -352,12 +354,15 @@ impl SendQueue {
             return Err(Refused::with(error, ()));
         };
         let posted = match window.kind {
-            WindowType::Type2 => self.post_bare(Op::Invalidate, user, |wr| {
-                wr.opcode = ibv_wr_opcode::IBV_WR_LOCAL_INV;
-                wr.__bindgen_anon_1 = Extra {
-                    invalidate_rkey: opened.key,
-                };
-            }),
+            // SAFETY: the request names a key and nothing else.
+            WindowType::Type2 => unsafe {
+                self.post_bare(Op::Invalidate, user, |wr| {
+                    wr.opcode = ibv_wr_opcode::IBV_WR_LOCAL_INV;
+                    wr.__bindgen_anon_1 = Extra {
+                        invalidate_rkey: opened.key,
+                    };
+                })
+            },
             WindowType::Type1 => {
                 let nothing = ibv_mw_bind_info {
                     mr: opened.region.as_raw(),
@@ -372,50 +377,6 @@ impl SendQueue {
             opened.is_ending = true;
         }
         posted
-    }
-
-    /// Puts a signalled request without memory into the next slot, and gives its `wr_id`.
-    fn put_bare(&mut self, op: Op, user: u64) -> Result<u64, Refused<()>> {
-        let ready = match self.producer.ready() {
-            Some(ready) => ready,
-            None => self
-                .make_ready()
-                .map_err(|error| Refused::with(error, ()))?,
-        };
-        // SAFETY: the slot is the next one, and was seen free.
-        Ok(unsafe { self.producer.put(ready, Held::new(Kind::Bare, op, user)) })
-    }
-
-    /// Posts a signalled request without memory.
-    fn post_bare(
-        &mut self,
-        op: Op,
-        user: u64,
-        fill: impl FnOnce(&mut ibv_send_wr),
-    ) -> Result<(), Refused<()>> {
-        let wr_id = self.put_bare(op, user)?;
-        let mut wr = ibv_send_wr {
-            wr_id,
-            send_flags: rdma_sys::IBV_SEND_SIGNALED,
-            ..ibv_send_wr::default()
-        };
-        fill(&mut wr);
-        let mut bad = ptr::null_mut();
-        // SAFETY: `ibv_post_send` wants a queue pair, which `qp` keeps and which is not destroyed, since a shut producer has no
-        // free slot; a list of requests that is readable during the call: `wr`, whose window and region the callers keep; no
-        // more requests than the queue holds: the slot was free.
-        let returned = unsafe { rdma_sys::ibv_post_send(self.raw(), &raw mut wr, &raw mut bad) };
-        if returned == 0 {
-            return Ok(());
-        }
-        let error = post_error(POST_SEND, returned);
-        if !ptr::eq(bad, &raw const wr) {
-            return Err(Refused::kept(error));
-        }
-        // SAFETY: the request was put last, and the provider names it as the first that it did not take, so the device does
-        // not have it. It holds no buffers.
-        unsafe { self.producer.take_back(wr_id, true) };
-        Err(Refused::with(error, ()))
     }
 }
 

@@ -196,9 +196,10 @@ impl World {
         for (own, other) in [(id, peer), (peer, id)] {
             self.id_mut(own).state = State::Established;
             let remote = self.id(other).said.qp_num;
-            let number = self.id(own).said.qp_num;
+            let (number, depth) = (self.id(own).said.qp_num, self.id(own).said.initiator_depth);
             if let Some(qp) = self.numbers.get(&number).copied() {
                 self.qp_mut(qp).remote = remote;
+                self.qp_mut(qp).attr.max_rd_atomic = depth;
                 self.set_state(qp, ibv_qp_state::IBV_QPS_RTS);
             }
         }

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use crate::arg;
 use crate::c::{
-    IBV_ACCESS_LOCAL_WRITE, IBV_WC_GRH, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, ibv_qp_state,
-    ibv_qp_type, ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode,
+    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE, IBV_WC_GRH, IBV_WC_WITH_IMM, IBV_WC_WITH_INV,
+    ibv_qp_state, ibv_qp_type, ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode,
 };
 use crate::datagram::Header;
 use crate::orders::Hold;
@@ -50,7 +50,14 @@ impl World {
         if reads && found.attr.max_rd_atomic == 0 {
             return Outcome::Waits;
         }
-        let access = if reads { IBV_ACCESS_LOCAL_WRITE } else { 0 };
+        let access = match reads {
+            // There the answer is a write of the peer's.
+            true if self.devices[self.pd(pd).device].is_iwarp() => {
+                IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE
+            }
+            true => IBV_ACCESS_LOCAL_WRITE,
+            false => 0,
+        };
         let local = match &send.inline {
             Some(_) => Vec::new(),
             None => match self.reach_all(&send.pieces, pd, access) {
