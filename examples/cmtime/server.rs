@@ -17,9 +17,6 @@ enum Job {
     End(Token),
 }
 
-/// How many jobs may wait: the kernel keeps what is not read.
-const JOBS: usize = 64;
-
 pub(crate) fn run(args: &Args) -> Outcome {
     let channel = EventChannel::new()?;
     let listener = CmId::new(&channel)?;
@@ -27,7 +24,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     listener.bind_addr(addr)?;
     listener.listen(0)?;
     println!("listening on {addr}");
-    let (sender, jobs) = mpsc::sync_channel(JOBS);
+    let (sender, jobs) = mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(|| answer(jobs));
         let sender = sender;
