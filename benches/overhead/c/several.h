@@ -86,10 +86,29 @@ int loop_c_batch_written(struct work *work, long count)
 	return 0;
 }
 
+/* Gives the requests of a batch back to the list. */
+static ALWAYS_INLINE int give_back_batch(struct ibv_cq *cq, struct list *list)
+{
+	struct ibv_wc wcs[BATCH];
+
+	for (int done = 0; done < BATCH;) {
+		int got = poll(cq, BATCH, wcs);
+
+		if (got < 0)
+			return -1;
+		for (int i = 0; i < got; i++) {
+			if (wcs[i].status != IBV_WC_SUCCESS)
+				return -1;
+			give(list, (struct request *)(uintptr_t)wcs[i].wr_id);
+		}
+		done += got;
+	}
+	return 0;
+}
+
 int loop_c_batch_books(struct work *work, long count)
 {
 	struct list *list = all_requests();
-	struct ibv_wc wcs[BATCH];
 	struct ibv_send_wr *bad_wr;
 
 	for (long posted = 0; posted < count; posted += BATCH) {
@@ -107,18 +126,8 @@ int loop_c_batch_books(struct work *work, long count)
 		}
 		if (ibv_post_send(work->qps[0], first, &bad_wr))
 			return -1;
-		for (int done = 0; done < BATCH;) {
-			int got = poll(work->cq, BATCH, wcs);
-
-			if (got < 0)
-				return -1;
-			for (int i = 0; i < got; i++) {
-				if (wcs[i].status != IBV_WC_SUCCESS)
-					return -1;
-				give(list, (struct request *)(uintptr_t)wcs[i].wr_id);
-			}
-			done += got;
-		}
+		if (give_back_batch(work->cq, list))
+			return -1;
 	}
 	return 0;
 }
@@ -162,7 +171,6 @@ int loop_c_batch_wr_books(struct work *work, long count)
 {
 	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(work->qps[0]);
 	struct list *list = all_requests();
-	struct ibv_wc wcs[BATCH];
 
 	for (long posted = 0; posted < count; posted += BATCH) {
 		ibv_wr_start(qp);
@@ -177,18 +185,8 @@ int loop_c_batch_wr_books(struct work *work, long count)
 		}
 		if (ibv_wr_complete(qp))
 			return -1;
-		for (int done = 0; done < BATCH;) {
-			int got = poll(work->cq, BATCH, wcs);
-
-			if (got < 0)
-				return -1;
-			for (int i = 0; i < got; i++) {
-				if (wcs[i].status != IBV_WC_SUCCESS)
-					return -1;
-				give(list, (struct request *)(uintptr_t)wcs[i].wr_id);
-			}
-			done += got;
-		}
+		if (give_back_batch(work->cq, list))
+			return -1;
 	}
 	return 0;
 }

@@ -4,6 +4,7 @@
 #![expect(unsafe_code, reason = "exports names")]
 
 use std::error::Error;
+use std::ops::Range;
 use std::time::Duration;
 
 use rdmacm::{Buf, Completion, CompletionQueue, Inline, Scoped, Work, WrList};
@@ -193,28 +194,22 @@ fn check(received: u64, count: u64) -> Outcome {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) fn loop_rust_batch(ends: &mut Ends, count: u64) -> Outcome {
-    let mut free = all(ends);
-    let mut list = WrList::with_capacity(BATCH);
-    let (qp, cq) = (&mut ends.qps[0], &mut ends.cq);
-    for number in 0..count / BATCH as u64 {
-        let mut batch = qp.send.batch(&mut list);
-        for _ in 0..BATCH {
-            batch.post(Work::send(), pop(&mut free)?, number)?;
-        }
-        batch.submit()?;
-        finish_all(cq, BATCH, &mut free)?;
-    }
-    Ok(())
+    batches(ends, 0..count / BATCH as u64)
 }
 
 /// The same on a queue pair whose batches are posted by calls. (With other numbers, or the two would become one function.)
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) fn loop_rust_batch_wr(ends: &mut Ends, count: u64) -> Outcome {
+    batches(ends, 1..count / BATCH as u64 + 1)
+}
+
+#[inline(always)]
+fn batches(ends: &mut Ends, numbers: Range<u64>) -> Outcome {
     let mut free = all(ends);
     let mut list = WrList::with_capacity(BATCH);
     let (qp, cq) = (&mut ends.qps[0], &mut ends.cq);
-    for number in 1..=count / BATCH as u64 {
+    for number in numbers {
         let mut batch = qp.send.batch(&mut list);
         for _ in 0..BATCH {
             batch.post(Work::send(), pop(&mut free)?, number)?;
