@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ptr;
+use std::{ptr, slice};
 
-use rdma_sys::{ibv_send_wr, ibv_sge};
+use rdma_sys::ibv_send_wr;
 
 use super::buf::Buf;
 use super::op::Op;
@@ -14,26 +14,8 @@ use super::send_queue::{OP, SendQueue};
 use super::slot::{Held, Kind};
 use super::stage::{Inline, Single, Stage};
 use super::work::{ATOMIC, Fetch, Work};
+use super::wr_list::{Entry, WrList};
 use crate::error::Error;
-
-/// Room for the requests of a [`Batch`]: made once, and used again for any queue.
-///
-/// 144 bytes for each request.
-pub struct WrList {
-    /// Linked in their order.
-    entries: Box<[Entry]>,
-}
-
-#[repr(C)]
-struct Entry {
-    wr: ibv_send_wr,
-    sge: ibv_sge,
-}
-
-// SAFETY: the pointers lead from one entry to the next and to its own element.
-unsafe impl Send for WrList {}
-// SAFETY: through `&WrList` nothing is done.
-unsafe impl Sync for WrList {}
 
 /// Requests that are posted together, with one doorbell.
 ///
@@ -63,44 +45,6 @@ pub struct Partly {
     error: Error,
     posted: usize,
     bufs: Vec<Buf>,
-}
-
-impl WrList {
-    /// Room for `requests` requests, at least one.
-    #[must_use]
-    pub fn with_capacity(requests: usize) -> Self {
-        let requests = requests.max(1);
-        let mut entries: Box<[Entry]> = (0..requests)
-            .map(|_| Entry {
-                wr: ibv_send_wr {
-                    num_sge: 1,
-                    ..ibv_send_wr::default()
-                },
-                sge: ibv_sge::default(),
-            })
-            .collect();
-        let start = entries.as_mut_ptr();
-        for place in 0..entries.len() {
-            // SAFETY: inside the box.
-            let entry = unsafe { start.add(place) };
-            // SAFETY: as above; nothing is read.
-            let sge = unsafe { &raw mut (*entry).sge };
-            // SAFETY: as above; nobody else refers to it.
-            let wr = unsafe { &mut (*entry).wr };
-            wr.sg_list = sge;
-            if place + 1 < requests {
-                // SAFETY: inside the box. The request is the first field of an entry.
-                wr.next = unsafe { entry.add(1) }.cast();
-            }
-        }
-        Self { entries }
-    }
-
-    /// How many requests there is room for.
-    #[must_use]
-    pub fn capacity(&self) -> usize {
-        self.entries.len()
-    }
 }
 
 impl SendQueue {
@@ -229,7 +173,7 @@ impl<'q> Batch<'q> {
     /// How many requests were added.
     #[must_use]
     pub fn len(&self) -> usize {
-        (self.next.addr() - self.start.addr()) / size_of::<Entry>()
+        count(self.start, self.next)
     }
 
     /// Whether none was added.
@@ -257,31 +201,21 @@ impl<'q> Batch<'q> {
         if self.is_empty() {
             return Ok(());
         }
-        let (start, len) = (self.start, self.len());
-        // SAFETY: entries from `start` to `next` were filled. The request is the first field of an entry.
-        let last: *mut ibv_send_wr = unsafe { self.next.sub(1) }.cast();
-        // SAFETY: as above.
-        let next = unsafe { (*last).next };
-        // SAFETY: as above.
-        unsafe { (*last).next = ptr::null_mut() };
-        let mut bad = ptr::null_mut();
-        let raw = self.queue.raw();
-        // SAFETY: `ibv_post_send` wants
-        // - a queue pair, of a type that the requests suit: a shut producer takes none;
-        // - a list of requests that is readable during the call: the first `len` entries, which are linked, and end with null;
-        // - memory that stays valid until the completions: the buffers were moved into the ring, and what is copied at once is
-        //   borrowed by this batch;
-        // - no more requests than the queue holds: each has a slot.
-        let mut classic = || unsafe { rdma_sys::ibv_post_send(raw, start.cast(), &raw mut bad) };
-        let (op, returned) = match self.queue.calls {
-            None => (OP, classic()),
-            // SAFETY: as for `ibv_post_send`; the queue is borrowed, so nobody else posts; an entry has one piece, and was filled by
-            // a `Work` or a `Fetch`.
-            Some(calls) => ("ibv_wr_complete", unsafe { calls.post(start.cast()) }),
-        };
-        // SAFETY: inside the list.
-        unsafe { (*last).next = next };
+        let (start, end, len) = (self.start, self.next, self.len());
+        // Nothing is to be taken back on drop.
         self.next = start;
+        let mut bad = ptr::null_mut();
+        let (op, returned) = match self.queue.calls {
+            // SAFETY: the entries from `start` to `end` were filled, for requests that were put into the queue.
+            None => (OP, unsafe { post_list(self.queue, start, end, &mut bad) }),
+            Some(calls) => {
+                // SAFETY: as above; they are borrowed, and nobody else refers to them.
+                let list = unsafe { slice::from_raw_parts(start, len) };
+                // SAFETY: as for `ibv_post_send`; the queue is borrowed, so nobody else posts; an entry was filled by a `Work` or a
+                // `Fetch`.
+                ("ibv_wr_complete", unsafe { calls.post(list) })
+            }
+        };
         if returned == 0 {
             return Ok(());
         }
@@ -291,14 +225,64 @@ impl<'q> Batch<'q> {
     }
 }
 
+/// How many entries there are from `start` to `end`.
+#[inline]
+fn count(start: *mut Entry, end: *mut Entry) -> usize {
+    (end.addr() - start.addr()) / size_of::<Entry>()
+}
+
+/// Posts the entries from `start` to `end`, at least one, by `ibv_post_send`, which may name a bad one.
+///
+/// # Safety
+///
+/// They lie in a list that is borrowed, and were filled for requests that were put into `queue`.
+#[inline]
+unsafe fn post_list(
+    queue: &mut SendQueue,
+    start: *mut Entry,
+    end: *mut Entry,
+    bad: &mut *mut ibv_send_wr,
+) -> i32 {
+    // SAFETY: the caller's entries. The request is the first field of an entry.
+    let last: *mut ibv_send_wr = unsafe { end.sub(1) }.cast();
+    // SAFETY: as above.
+    let next = unsafe { (*last).next };
+    // SAFETY: as above.
+    unsafe { (*last).next = ptr::null_mut() };
+    let raw = queue.raw();
+    // SAFETY: `ibv_post_send` wants
+    // - a queue pair, of a type that the requests suit: a shut producer takes none;
+    // - a list of requests that is readable during the call: the entries, which are linked, and end with null;
+    // - memory that stays valid until the completions: the buffers were moved into the ring, and what is copied at once is
+    //   borrowed by the batch;
+    // - no more requests than the queue holds: each has a slot.
+    let returned = unsafe { rdma_sys::ibv_post_send(raw, start.cast(), bad) };
+    // SAFETY: as above.
+    unsafe { (*last).next = next };
+    returned
+}
+
 impl Drop for Batch<'_> {
+    // No more than a call with values: what unwinds calls it in line then, and the batch stays in registers.
     #[inline]
     fn drop(&mut self) {
         if self.next != self.start {
-            // SAFETY: never submitted: `submit` leaves none. As many entries before `next` were filled.
-            unsafe { take_back(self.queue, self.next, self.len(), &mut Vec::new()) };
+            // SAFETY: the entries before `next` were filled, and never submitted: `submit` leaves none.
+            unsafe { give_up(self.queue, self.start, self.next) };
         }
     }
+}
+
+/// Takes the requests of the entries from `start` to `end` back, for good.
+///
+/// # Safety
+///
+/// They were put last into `queue`, and the device does not have them.
+#[cold]
+#[inline(never)]
+unsafe fn give_up(queue: &mut SendQueue, start: *mut Entry, end: *mut Entry) {
+    // SAFETY: the caller's own obligation.
+    unsafe { take_back(queue, end, count(start, end), &mut Vec::new()) };
 }
 
 /// The requests from the one that the provider names come back; without a name, as after `ibv_wr_complete`, all count as posted.
@@ -415,14 +399,6 @@ impl fmt::Display for Partly {
 }
 
 impl std::error::Error for Partly {}
-
-impl fmt::Debug for WrList {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WrList")
-            .field("capacity", &self.capacity())
-            .finish_non_exhaustive()
-    }
-}
 
 impl fmt::Debug for Batch<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

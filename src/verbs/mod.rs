@@ -24,7 +24,8 @@
 //! **Posting by calls.** Where a provider has `ibv_wr_start` and what goes with it, connected queue pairs are made for it and
 //! batches are posted so ([`wr_post`], which tells what was found in the providers); single requests are not. The calls are made
 //! when the batch is submitted, out of the prepared list, and not while it is built: a provider holds locks between the first and
-//! the last. That costs a walk over the list, about 20 instructions a request.
+//! the last. That costs a walk over the list, 18 instructions a request, which a provider makes itself in the classic way: with
+//! librxe 44, its code counted, a batch of 32 takes 206 instructions a request by calls, and 224 in the classic way.
 //!
 //! **Who keeps registered memory.** A [`Region`](region): it deregisters before it lets go of the owner of the memory, and leaks
 //! both where that fails. Whose bytes they are meanwhile is said by the type around it: a pool's buffers are the program's or a
@@ -111,6 +112,7 @@ mod standing;
 mod table;
 mod touch;
 mod work;
+mod wr_list;
 mod wr_post;
 
 pub use self::address::AddressVector;
@@ -120,7 +122,7 @@ pub use self::async_reader::AsyncEvents;
 mod window;
 mod windows;
 pub use self::attachment::Attachment;
-pub use self::batch::{Batch, Partly, WrList};
+pub use self::batch::{Batch, Partly};
 pub use self::buf::Buf;
 pub use self::by_hand::{InitQp, ResetQp, RtrQp, Transport};
 pub use self::completion::{Bare, Completion, Foreign, Received, Sent};
@@ -170,4 +172,5 @@ pub use self::stage::{Inline, Memory, Payload, Single, Sink};
 pub(crate) use self::standing::Standing;
 pub use self::window::{Window, WindowType};
 pub use self::work::{Fetch, Work};
+pub use self::wr_list::WrList;
 pub(crate) use self::wr_post::create as create_with_calls;

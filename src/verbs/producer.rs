@@ -243,7 +243,8 @@ impl Producer {
     /// As for [`put`](Self::put).
     #[inline]
     unsafe fn put_marked(&mut self, ready: Ready, held: Held, mark: u64) -> u64 {
-        let id = ready.id | mark;
+        // The bits are free; an addition takes one instruction less than to set them.
+        let id = ready.id + mark;
         // SAFETY: the producer keeps its ring.
         let slot = unsafe { ready.slot.as_ref() };
         // SAFETY: the caller has seen the slot free, and `&mut self` is the producer.

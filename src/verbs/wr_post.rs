@@ -33,6 +33,7 @@ use rdma_sys::{
 };
 
 use super::pd::ProtectionDomain;
+use super::wr_list::Entry;
 use crate::error::Result;
 
 /// Operations of a connected queue pair of either kind.
@@ -194,21 +195,17 @@ impl Calls {
     ///
     /// # Safety
     ///
-    /// As for `ibv_post_send`. The queue pair is alive, and nobody else posts to it. Each request of the list has one piece, was
-    /// filled by a [`Work`](super::work::Work) or a [`Fetch`](super::work::Fetch), and is of the queue pair's type.
+    /// As for `ibv_post_send`. The queue pair is alive, and nobody else posts to it. Each request of the list was filled by a
+    /// [`Work`](super::work::Work) or a [`Fetch`](super::work::Fetch), and is of the queue pair's type.
     // Out of line, so that adding to a batch stays in line.
     #[inline(never)]
-    pub(super) unsafe fn post(self, list: *const ibv_send_wr) -> i32 {
+    pub(super) unsafe fn post(self, list: &[Entry]) -> i32 {
         let qp = self.0.as_ptr();
         // SAFETY: the queue pair is alive (the caller), and has the entry (the invariant). The list ends below, on this thread.
         unsafe { rdma_sys::ibv_wr_start(qp) };
-        let mut at = list;
-        while !at.is_null() {
-            // SAFETY: a request of the caller's list, which nobody writes to meanwhile.
-            let wr = unsafe { &*at };
+        for entry in list {
             // SAFETY: a list is begun, and the caller vouches for the request.
-            unsafe { add(qp, wr) };
-            at = wr.next;
+            unsafe { add(qp, entry) };
         }
         // SAFETY: a list is begun; the memory of its requests is the caller's promise.
         unsafe { rdma_sys::ibv_wr_complete(qp) }
@@ -221,20 +218,33 @@ impl Calls {
 ///
 /// As for [`Calls::post`], whose invariant holds for `qp`.
 #[inline(always)]
-unsafe fn add(qp: *mut ibv_qp_ex, wr: &ibv_send_wr) {
+unsafe fn add(qp: *mut ibv_qp_ex, entry: &Entry) {
+    let Entry { wr, sge } = entry;
     // SAFETY: the structure is alive, and the caller is the only one who posts.
     unsafe { (*qp).wr_id = wr.wr_id };
     // SAFETY: as above.
     unsafe { (*qp).wr_flags = wr.send_flags };
-    if wr.opcode == ibv_wr_opcode::IBV_WR_SEND {
-        // SAFETY: a list is begun, and the entry is there: a send is of every type.
-        unsafe { rdma_sys::ibv_wr_send(qp) };
-    } else {
+    let is_inline = wr.send_flags & rdma_sys::IBV_SEND_INLINE != 0;
+    if is_inline || wr.opcode != ibv_wr_opcode::IBV_WR_SEND {
         // SAFETY: the caller's own obligation.
-        unsafe { add_other(qp, wr) };
+        return unsafe { add_other(qp, entry) };
     }
-    // SAFETY: one element, which is the caller's.
-    let sge = unsafe { *wr.sg_list };
+    // SAFETY: a list is begun, and the entry is there: a send is of every type.
+    unsafe { rdma_sys::ibv_wr_send(qp) };
+    // SAFETY: a request was added, whose memory is the caller's promise.
+    unsafe { rdma_sys::ibv_wr_set_sge(qp, sge.lkey, sge.addr, sge.length) };
+}
+
+/// As [`add`], for whatever is no send of registered memory, when the id and the flags are there.
+///
+/// # Safety
+///
+/// As for [`add`].
+#[inline(never)]
+unsafe fn add_other(qp: *mut ibv_qp_ex, entry: &Entry) {
+    let Entry { wr, sge } = entry;
+    // SAFETY: the caller's own obligation.
+    unsafe { add_operation(qp, wr) };
     if wr.send_flags & rdma_sys::IBV_SEND_INLINE == 0 {
         // SAFETY: a request was added, whose memory is the caller's promise.
         unsafe { rdma_sys::ibv_wr_set_sge(qp, sge.lkey, sge.addr, sge.length) };
@@ -250,22 +260,25 @@ unsafe fn add(qp: *mut ibv_qp_ex, wr: &ibv_send_wr) {
     }
 }
 
-/// Adds the operation of a request that is no plain send.
+/// Adds the operation of a request.
 ///
 /// # Safety
 ///
 /// As for [`add`].
-#[inline(never)]
-unsafe fn add_other(qp: *mut ibv_qp_ex, wr: &ibv_send_wr) {
-    // SAFETY: of the requests that come here all but the sends were filled with one of the two; they begin alike, and all of the
-    // union was initialised with the list.
+unsafe fn add_operation(qp: *mut ibv_qp_ex, wr: &ibv_send_wr) {
+    // SAFETY: all requests but the sends were filled with one of the two; they begin alike, and all of the union was initialised
+    // with the list.
     let rdma = unsafe { wr.wr.rdma };
     // SAFETY: four bytes at one place, initialised with the list: an immediate value or a key.
     let extra = unsafe { wr.__bindgen_anon_1.imm_data };
     let (to, key) = (rdma.remote_addr, rdma.rkey);
     match wr.opcode {
-        ibv_wr_opcode::IBV_WR_SEND_WITH_IMM => {
+        ibv_wr_opcode::IBV_WR_SEND => {
             // SAFETY: a list is begun, and the entry is there: every type has it.
+            unsafe { rdma_sys::ibv_wr_send(qp) };
+        }
+        ibv_wr_opcode::IBV_WR_SEND_WITH_IMM => {
+            // SAFETY: as above.
             unsafe { rdma_sys::ibv_wr_send_imm(qp, extra) };
         }
         ibv_wr_opcode::IBV_WR_SEND_WITH_INV => {
