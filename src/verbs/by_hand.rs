@@ -141,7 +141,7 @@ impl ProtectionDomain {
         };
         // SAFETY: `create` makes the queue pair in this domain with the attributes that it is given, and only `Owner` destroys
         // it.
-        let qp = unsafe { new_of_type(CREATE, qp_type, self, init, owner, create) }?;
+        let qp = unsafe { new_of_type(CREATE, qp_type, self, init, None, owner, create) }?;
         Ok(ResetQp {
             parts: Parts {
                 qp,

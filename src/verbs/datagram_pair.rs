@@ -16,7 +16,8 @@ use super::gid::Gid;
 use super::pd::ProtectionDomain;
 use super::qp::{QueuePair, QueuePairInit, error_state, new_of_type};
 use super::qp_ends::{create_qp, destroy_qp, modify_qp, query_qp};
-use super::qp_inner::{QpInner, QpOwner, Receives};
+use super::qp_inner::{QpInner, QpOwner};
+use super::ring::Extra;
 use super::standing::Standing;
 use super::wr_post::Made;
 use crate::error::{Error, Result, errno_of_verbs};
@@ -207,14 +208,13 @@ pub(crate) unsafe fn new_datagram(
     let max_message_len = mtu.unwrap_or(u32::MAX);
     let ud = ibv_qp_type::IBV_QPT_UD;
     let create = |attr: &mut ibv_qp_init_attr| create(attr).map(Made::from);
+    let arrivals = Extra::Arrivals(Arrivals {
+        context: context.clone(),
+        port_num,
+    });
     // SAFETY: the caller's own obligation.
-    let QueuePair { send, recv } = unsafe { new_of_type(op, ud, pd, init, owner, create) }?;
-    if let Receives::Own(attached) = &recv.inner().recv {
-        attached.ring().set_arrivals(Arrivals {
-            context: context.clone(),
-            port_num,
-        });
-    }
+    let QueuePair { send, recv } =
+        unsafe { new_of_type(op, ud, pd, init, Some(arrivals), owner, create) }?;
     Ok(DatagramPair {
         send: DatagramSendQueue::new(send, max_message_len),
         recv: DatagramReceiveQueue::new(recv),

@@ -2,9 +2,10 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::ring::{MAX_RINGS, Ring};
+use super::ring::{Extra, MAX_RINGS};
+use super::ring_arc::RingArc;
 use crate::error::{Error, Result};
 
 /// The indices of a completion queue's own rings are even, from 2; the odd ones are those of shared receive queues, which have
@@ -16,7 +17,7 @@ pub(super) const STEP: u32 = 2;
 #[derive(Debug)]
 pub(super) enum Mail {
     /// Completions of this ring may come.
-    Attach(u32, Arc<Ring>),
+    Attach(RingArc),
     /// The queue of this ring, with so many requests, is gone; what is left of it may still be in the completion queue.
     Retire(u32, u32),
 }
@@ -102,8 +103,9 @@ impl Mailbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a ring of `depth` requests of up to `pieces` buffers, for which the queue has room, and tells the poller.
-    pub(super) fn attach(&self, depth: u32, pieces: u32) -> Result<(u32, Arc<Ring>)> {
+    /// Makes a ring of `depth` requests of up to `pieces` buffers, for which the queue has room, and tells the poller. `extra` is
+    /// what few rings have.
+    pub(super) fn attach(&self, depth: u32, pieces: u32, extra: Option<Extra>) -> Result<RingArc> {
         let mut state = self.lock();
         let room = state.room_for(depth)?;
         let index = match state.free.pop() {
@@ -123,17 +125,17 @@ impl Mailbox {
             }
         };
         state.room = room;
-        let ring = Ring::new(depth, pieces, index);
-        state.mail.push(Mail::Attach(index, Arc::clone(&ring)));
+        let ring = RingArc::with(depth, pieces, index, false, extra);
+        state.mail.push(Mail::Attach(ring.clone()));
         self.dirty.store(true, Ordering::Release);
-        Ok((index, ring))
+        Ok(ring)
     }
 
     /// Lets the queue report the requests of the ring of a shared receive queue, too, whose index is odd.
-    pub(super) fn attach_shared(&self, index: u32, ring: &Arc<Ring>) -> Result<()> {
+    pub(super) fn attach_shared(&self, ring: &RingArc) -> Result<()> {
         let mut state = self.lock();
         state.room = state.room_for(ring.depth())?;
-        state.mail.push(Mail::Attach(index, Arc::clone(ring)));
+        state.mail.push(Mail::Attach(ring.clone()));
         self.dirty.store(true, Ordering::Release);
         Ok(())
     }
@@ -185,30 +187,30 @@ mod tests {
     #[test]
     fn rings_never_need_more_room_than_the_queue_has() {
         let mailbox = Mailbox::new(10, None);
-        let (first, _ring) = mailbox.attach(7, 1).unwrap();
-        let error = mailbox.attach(4, 1).unwrap_err();
+        let first = mailbox.attach(7, 1, None).unwrap().index();
+        let error = mailbox.attach(4, 1, None).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TooLarge);
         assert!(
             error.to_string().contains("is 4, the limit is 3"),
             "{error}"
         );
-        let (second, _ring) = mailbox.attach(3, 1).unwrap();
+        let second = mailbox.attach(3, 1, None).unwrap().index();
         assert_eq!((first, second), (2, 4));
         mailbox.release(first, 7);
-        assert_eq!(mailbox.attach(7, 1).unwrap().0, first);
+        assert_eq!(mailbox.attach(7, 1, None).unwrap().index(), first);
     }
 
     #[test]
     fn the_index_of_a_shared_queue_is_not_the_completion_queues_to_give() {
         let mailbox = Mailbox::new(10, None);
-        let ring = Ring::new(6, 1, 7);
-        mailbox.attach_shared(7, &ring).unwrap();
+        let ring = RingArc::new(6, 1, 7);
+        mailbox.attach_shared(&ring).unwrap();
         assert_eq!(
-            mailbox.attach_shared(9, &ring).unwrap_err().kind(),
+            mailbox.attach_shared(&ring).unwrap_err().kind(),
             ErrorKind::TooLarge
         );
         mailbox.release(7, 6);
-        assert_eq!(mailbox.attach(10, 1).unwrap().0, 2);
+        assert_eq!(mailbox.attach(10, 1, None).unwrap().index(), 2);
     }
 
     #[test]
@@ -221,7 +223,7 @@ mod tests {
             rustix::io::read(&heard, &mut count).map(|_| u64::from_ne_bytes(count))
         };
         let mailbox = Mailbox::new(4, Some(bell));
-        let (index, _ring) = mailbox.attach(4, 1).unwrap();
+        let index = mailbox.attach(4, 1, None).unwrap().index();
         assert!(rings().is_err(), "nobody need wake for a new ring");
         mailbox.retire(index, 4);
         mailbox.retire(index, 4);
@@ -236,11 +238,11 @@ mod tests {
     #[test]
     fn mail_is_read_once_and_in_order() {
         let mailbox = Mailbox::new(4, None);
-        let (index, _ring) = mailbox.attach(4, 1).unwrap();
+        let index = mailbox.attach(4, 1, None).unwrap().index();
         mailbox.retire(index, 4);
         let mail = mailbox.collect();
         assert!(
-            matches!(mail[..], [Mail::Attach(2, _), Mail::Retire(2, 4)]),
+            matches!(&mail[..], [Mail::Attach(ring), Mail::Retire(2, 4)] if ring.index() == 2),
             "{mail:?}"
         );
         assert!(mailbox.collect().is_empty());

@@ -101,6 +101,7 @@ mod region;
 mod registration;
 mod remote;
 mod ring;
+mod ring_arc;
 mod rnr_timer;
 mod scope;
 mod send_limits;

@@ -185,7 +185,7 @@ impl CompletionQueue {
     pub(super) fn read_mail(&mut self) {
         for mail in self.shared.mailbox().collect() {
             match mail {
-                Mail::Attach(index, ring) => self.table.set(index, ring),
+                Mail::Attach(ring) => self.table.set(ring),
                 Mail::Retire(index, depth) => self.retiring.push((index, depth)),
             }
         }

@@ -1,10 +1,10 @@
 #![expect(unsafe_code, reason = "puts requests into the slots of a ring")]
 
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
 
 use super::buf::Piece;
-use super::ring::{NEXT, NUMBER_SHIFT, Ring};
+use super::ring::{NEXT, NUMBER_SHIFT};
+use super::ring_arc::RingArc;
 use super::slot::{
     Held, Kind, MARK_LENT, MARK_LENT_MUT, MARK_OTHER, MARK_SENT, MARKS, NEVER, Slot, What,
 };
@@ -29,7 +29,7 @@ pub(super) struct Ready {
 #[repr(C)]
 pub(super) struct Producer {
     // First, so that the address of `slot` is not that of the whole, which the slow paths take: one instruction less.
-    ring: Arc<Ring>,
+    ring: RingArc,
     slot: NonNull<Slot>,
     /// The one behind the last of a lap, and the first: at the end of a lap, `gap` is added to the id.
     end: NonNull<Slot>,
@@ -50,14 +50,13 @@ unsafe impl Sync for Producer {}
 
 impl Producer {
     /// The only producer of `ring`, shut.
-    pub(super) fn shut(ring: Arc<Ring>) -> Self {
-        let slots = &ring.slots;
+    pub(super) fn shut(ring: RingArc) -> Self {
         Self {
             slot: NonNull::from(&SHUT),
-            end: NonNull::from(&slots[ring.depth as usize]),
-            first: NonNull::from(&slots[0]),
+            end: ring.at(ring.depth),
+            first: ring.at(0),
             gap: (ring.lap() as u64 - u64::from(ring.depth)) << NUMBER_SHIFT,
-            next: ring.index_bits,
+            next: ring.index_bits(),
             run: 0,
             // 0 in a queue of one request: an unsignalled one would keep its slot for ever.
             longest_run: (ring.depth / 2) * Held::RUN,
@@ -66,13 +65,14 @@ impl Producer {
     }
 
     /// Lets it post.
-    pub(super) fn open(mut self) -> Self {
-        self.reopen();
-        self
+    pub(super) fn open(&mut self) {
+        self.go_to(self.next);
     }
 
-    pub(super) fn reopen(&mut self) {
-        self.go_to(self.next);
+    #[cfg(test)]
+    pub(super) fn opened(mut self) -> Self {
+        self.open();
+        self
     }
 
     /// Goes to the slot of `id`, a request that can be posted.
@@ -90,7 +90,7 @@ impl Producer {
         ptr::eq(self.slot.as_ptr(), &raw const SHUT)
     }
 
-    pub(super) fn ring(&self) -> &Arc<Ring> {
+    pub(super) fn ring(&self) -> &RingArc {
         &self.ring
     }
 
@@ -303,7 +303,7 @@ mod tests {
     }
 
     fn producer(depth: u32) -> Producer {
-        Producer::shut(Ring::new(depth, 1, 5)).open()
+        Producer::shut(RingArc::new(depth, 1, 5)).opened()
     }
 
     /// Puts a request, and gives its id.
@@ -346,11 +346,11 @@ mod tests {
 
     #[test]
     fn a_shut_ring_is_full_and_an_opened_one_is_not() {
-        let mut producer = Producer::shut(Ring::new(4, 1, 3));
+        let mut producer = Producer::shut(RingArc::new(4, 1, 3));
         assert!(producer.ready().is_none());
         assert!(producer.skip().is_none());
         assert!(producer.look_further().is_none());
-        producer.reopen();
+        producer.open();
         assert!(producer.ready().is_some());
         producer.close();
         assert!(producer.is_shut());

@@ -13,7 +13,8 @@ use super::pd::ProtectionDomain;
 use super::producer::Producer;
 use super::qp_inner::{QpInner, QpOwner, Receives};
 use super::recv_queue::ReceiveQueue;
-use super::ring::{MAX_DEPTH, Ring};
+use super::ring::{Extra, MAX_DEPTH, Ring};
+use super::ring_arc::RingArc;
 use super::rnr_timer::rnr_timer_code;
 use super::send_limits::SendLimits;
 use super::send_queue::SendQueue;
@@ -213,10 +214,10 @@ pub(crate) unsafe fn new_on(
     create: impl FnOnce(&mut ibv_qp_init_attr) -> Result<Made>,
 ) -> Result<QueuePair> {
     // SAFETY: the caller's own obligation.
-    unsafe { new_of_type(op, ibv_qp_type::IBV_QPT_RC, pd, init, owner, create) }
+    unsafe { new_of_type(op, ibv_qp_type::IBV_QPT_RC, pd, init, None, owner, create) }
 }
 
-/// As [`new_on`], of another type.
+/// As [`new_on`], of another type. `extra` is what the ring of its receives has beside.
 ///
 /// # Safety
 ///
@@ -226,19 +227,20 @@ pub(super) unsafe fn new_of_type(
     qp_type: ibv_qp_type,
     pd: &ProtectionDomain,
     init: &QueuePairInit,
+    extra: Option<Extra>,
     owner: Box<dyn QpOwner>,
     create: impl FnOnce(&mut ibv_qp_init_attr) -> Result<Made>,
 ) -> Result<QueuePair> {
     init.check(op, pd)?;
     let (max_send_sge, max_recv_sge) = (init.max_send_sge.max(1), init.max_recv_sge.max(1));
-    let (send, send_producer) = Attached::new(&init.send_cq, init.max_send_wr, max_send_sge)?;
+    let (send, send_producer) = Attached::new(&init.send_cq, init.max_send_wr, max_send_sge, None)?;
     let recv = match &init.srq {
-        None => Attached::new(&init.recv_cq, init.max_recv_wr, max_recv_sge)
-            .map(|(recv, producer)| (Receives::Own(recv), producer.open())),
+        None => Attached::new(&init.recv_cq, init.max_recv_wr, max_recv_sge, extra)
+            .map(|(recv, producer)| (Receives::Own(recv), producer)),
         Some(srq) => srq.attach(&init.recv_cq).map(|()| {
             let recv = Receives::Shared(srq.clone(), init.recv_cq.clone());
             // Never opened.
-            (recv, Producer::shut(Ring::new(1, 1, 0)))
+            (recv, Producer::shut(RingArc::new(1, 1, 0)))
         }),
     };
     let (recv, recv_producer) = match recv {
@@ -443,9 +445,9 @@ impl QpInner {
     ) -> Result<()> {
         let mut is_marked = false;
         let deadline = deadline_after(Some(patience));
-        let send = Arc::clone(self.send.ring());
+        let send = self.send.ring().clone();
         let recv = match &self.recv {
-            Receives::Own(attached) => Some(Arc::clone(attached.ring())),
+            Receives::Own(attached) => Some(attached.ring().clone()),
             Receives::Shared(..) => None,
         };
         while !(send.is_empty() && recv.as_ref().is_none_or(|recv| recv.is_empty())) {

@@ -136,7 +136,7 @@ impl QpInner {
 
     /// The reads of the pair into exposed memory.
     pub(super) fn reads(&self) -> &Arc<Reads> {
-        let reads = || Arc::new(Reads::new(Arc::clone(self.send.ring())));
+        let reads = || Arc::new(Reads::new(self.send.ring().clone()));
         self.rare().reads.get_or_init(reads)
     }
 

@@ -4,19 +4,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::mapped::MappedMemory;
 use super::region::Region;
-use super::ring::Ring;
+use super::ring_arc::RingArc;
 
 /// The exposed memory that reads of one queue pair go into: it stays registered until their completions were taken, or the queue
 /// pair is destroyed.
 pub(super) struct Reads {
-    ring: Arc<Ring>,
+    ring: RingArc,
     /// By the ids of the reads. Those that have ended are left until there is no room, or somebody asks.
     list: Mutex<Vec<(u64, Arc<Region<MappedMemory>>)>>,
 }
 
 impl Reads {
     /// Of the queue pair whose send queue has `ring`.
-    pub(super) fn new(ring: Arc<Ring>) -> Self {
+    pub(super) fn new(ring: RingArc) -> Self {
         // So that it never grows, and that room is made only after as many reads as the queue holds.
         let list = Vec::with_capacity(2 * ring.depth() as usize);
         Self {

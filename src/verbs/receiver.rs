@@ -3,7 +3,7 @@
 use rdma_sys::ibv_recv_wr;
 
 use super::op::Op;
-use super::prepared::Prepared;
+use super::prepared::{Place, Prepared};
 use super::producer::{Producer, Ready};
 use super::refused::Refused;
 use super::send_limits::{post_error, too_many};
@@ -15,7 +15,8 @@ use crate::error::Error;
 #[derive(Debug)]
 pub(super) struct Receiver {
     pub(super) producer: Producer,
-    request: Prepared<ibv_recv_wr>,
+    /// Made while the producer is shut, before it opens.
+    request: Prepared<ibv_recv_wr, 1>,
     max_sge: u32,
 }
 
@@ -27,6 +28,9 @@ pub(super) trait Target {
     const MAX_SGE: &'static str;
     /// Whether receives complete in the order of their posting, so that the next slot comes free before any other.
     const IN_ORDER: bool;
+
+    /// Whether receives may be posted to it.
+    fn is_open(&self) -> bool;
 
     /// Why there is no free slot.
     fn none_free(&self) -> Error;
@@ -48,10 +52,11 @@ pub(super) trait Target {
 }
 
 impl Receiver {
+    /// Of a producer that is shut: the first receive opens it.
     pub(super) fn new(producer: Producer, max_sge: u32) -> Self {
         Self {
             producer,
-            request: Prepared::new(max_sge),
+            request: Prepared::none(),
             max_sge,
         }
     }
@@ -73,27 +78,21 @@ impl Receiver {
             let error = too_many(T::OP, T::MAX_SGE, pieces, self.max_sge);
             return Err(Refused::with(error, sink.back()));
         }
-        let (producer, request) = (&mut self.producer, &mut self.request);
-        let ready = match producer.ready() {
+        let ready = match self.producer.ready() {
             Some(ready) => ready,
-            None => {
-                let further = if T::IN_ORDER {
-                    producer.skip()
-                } else {
-                    producer.look_further()
-                };
-                match further {
-                    Some(ready) => ready,
-                    None => return Err(Refused::with(to.none_free(), sink.back())),
-                }
-            }
+            None => match self.make_ready(to) {
+                Some(ready) => ready,
+                None => return Err(Refused::with(to.none_free(), sink.back())),
+            },
         };
+        let (producer, request) = (&mut self.producer, &mut self.request);
         let kind = match S::KIND {
             Kind::Sent => Kind::Received,
             kind => kind,
         };
         let mut held = Held::new(kind, Op::Receive, user);
-        let (wr, bad, sges) = (request.wr(), request.bad(), request.list());
+        // SAFETY: the request was made, since there is a free slot.
+        let Place { wr, bad, list } = unsafe { request.place(0) };
         // SAFETY: the request is this value's own, and `&mut self` is the only access.
         let wr = unsafe { &mut *wr };
         // CAST: at most `MAX_PIECES`.
@@ -107,7 +106,7 @@ impl Receiver {
         let further = || producer.further();
         // SAFETY: the elements have room for as many pieces as the queue takes, which was checked; the further cells are of the
         // free slot, which is the producer's.
-        unsafe { sink.stage(true, &mut held, further, sges) };
+        unsafe { sink.stage(true, &mut held, further, list) };
         // SAFETY: the slot is free.
         let id = unsafe { to.put(producer, ready, held) };
         wr.wr_id = id;
@@ -115,8 +114,7 @@ impl Receiver {
         // queue; the slot was free, and the queue holds as many requests as its ring, by the caller's promise.
         let returned = unsafe { to.call(wr, bad) };
         if !one {
-            // SAFETY: the request is this value's own, and the post is over.
-            unsafe { (*request.wr()).num_sge = 1 };
+            wr.num_sge = 1;
         }
         if returned == 0 {
             return Ok(());
@@ -124,6 +122,24 @@ impl Receiver {
         let named = request.take_name();
         // SAFETY: the request is the last one of this ring, and the provider has named it or not.
         Err(unsafe { refused::<S>(T::OP, returned, named, producer, id) })
+    }
+}
+
+impl Receiver {
+    /// Makes the next slot one that is free; none when there is none.
+    #[cold]
+    #[inline(never)]
+    fn make_ready<T: Target>(&mut self, to: &T) -> Option<Ready> {
+        if self.request.is_none() && to.is_open() {
+            self.request = Prepared::new(self.max_sge);
+            self.producer.open();
+            return self.producer.ready();
+        }
+        if T::IN_ORDER {
+            self.producer.skip()
+        } else {
+            self.producer.look_further()
+        }
     }
 }
 

@@ -114,6 +114,10 @@ impl Target for Own {
     const MAX_SGE: &'static str = "max_recv_sge";
     const IN_ORDER: bool = true;
 
+    fn is_open(&self) -> bool {
+        !self.qp.is_ended() && matches!(self.qp.recv, Receives::Own(_))
+    }
+
     #[cold]
     fn none_free(&self) -> Error {
         if self.qp.is_ended() {

@@ -3,8 +3,8 @@
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
+use std::slice;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::buf::{Buf, Piece};
 use super::datagram::Arrivals;
@@ -18,23 +18,36 @@ use super::stage::Further;
 /// ([`MARKS`]). A repeated, stale or invented `wr_id` matches no slot. Index 0 is no ring's, so no id is 0.
 ///
 /// There is one [`Producer`](super::producer::Producer) of a ring and, at a time, one consumer of a slot: see [`Slot`].
+///
+/// # Invariants
+///
+/// `slots` leads to [`lap`](Self::lap) and one slots and, behind them, [`cells`](Self::cells) cells, which live as long as the
+/// ring: [`RingArc`](super::ring_arc::RingArc) has them in the ring's own allocation. They are shared by reference only.
 pub(super) struct Ring {
-    /// A power of two and one.
-    pub(super) slots: Box<[Slot]>,
+    slots: NonNull<Slot>,
+    extra: Option<Box<Extra>>,
     /// How many requests may be outstanding. The slots from there on are taken for good.
     pub(super) depth: u32,
-    /// The index in the completion queue's table, in place in a `wr_id`.
-    pub(super) index_bits: u64,
-    /// The second and further buffers of each slot, `further_each` for each. They belong to whom the slot's `held` belongs to.
-    further: Box<[UnsafeCell<Option<NonNull<Piece>>>]>,
-    further_each: usize,
+    lap: u32,
+    index: u32,
+    /// How many further buffers a slot has cells for. The cells belong to whom the slot's `held` belongs to.
+    further_each: u8,
     /// Whether several completion queues complete requests of this ring.
     pub(super) has_many_consumers: bool,
-    /// For receives of a datagram queue pair.
-    arrivals: OnceLock<Arrivals>,
-    /// Given back with the ring.
-    _index: Option<Box<dyn Send + Sync>>,
+    /// See [`settle`](Self::settle).
+    settled: AtomicBool,
 }
+
+/// What few rings have.
+pub(super) enum Extra {
+    /// Where the datagrams that are received here come in.
+    Arrivals(Arrivals),
+    /// The index of a ring of several completion queues: given back with the ring.
+    Index { _index: Box<dyn Send + Sync> },
+}
+
+/// A cell for a further buffer of a slot.
+pub(super) type Cell = UnsafeCell<Option<NonNull<Piece>>>;
 
 pub(super) const INDEX_SHIFT: u32 = 4;
 pub(super) const NUMBER_SHIFT: u32 = 24;
@@ -49,7 +62,8 @@ pub(super) const MAX_RINGS: u32 = 1 << (NUMBER_SHIFT - INDEX_SHIFT);
 // No ring has the last index.
 const _: () = assert!(NEVER == ((MAX_RINGS as u64) - 1) << INDEX_SHIFT);
 
-// SAFETY: the slots are `Send` and `Sync`; `further` is passed between producer and consumer together with the slot.
+// SAFETY: the slots are `Send` and `Sync`; their cells are passed between producer and consumer together with them. What is
+// `extra` is both, too.
 unsafe impl Send for Ring {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Ring {}
@@ -90,61 +104,66 @@ impl Place {
 }
 
 impl Ring {
-    /// Makes a ring for `depth` outstanding requests of up to `pieces` buffers each, with `index` in its completion queue.
-    pub(super) fn new(depth: u32, pieces: u32, index: u32) -> Arc<Self> {
-        Arc::new(Self::of(depth, pieces, index, false, None))
-    }
-
-    /// As [`new`](Self::new), for a shared receive queue.
-    pub(super) fn shared(
+    /// A ring of `slots`, for `depth` outstanding requests with up to `further_each` buffers beside the first, with `index` in its
+    /// completion queue.
+    ///
+    /// # Safety
+    ///
+    /// The invariant: there is room for what `slots` leads to, for as long as the ring lives. It is written here.
+    pub(super) unsafe fn new(
+        slots: NonNull<Slot>,
         depth: u32,
-        pieces: u32,
+        further_each: u8,
         index: u32,
         has_many_consumers: bool,
-        guard: Box<dyn Send + Sync>,
-    ) -> Arc<Self> {
-        Arc::new(Self::of(
-            depth,
-            pieces,
-            index,
-            has_many_consumers,
-            Some(guard),
-        ))
-    }
-
-    fn of(
-        depth: u32,
-        pieces: u32,
-        index: u32,
-        has_many_consumers: bool,
-        guard: Option<Box<dyn Send + Sync>>,
+        extra: Option<Box<Extra>>,
     ) -> Self {
-        let depth = depth.max(1);
-        let len = depth.next_power_of_two();
-        // One more than a mask can reach, so that behind the last there is always one that is taken.
-        let slots = (0..=len)
-            .map(|place| Slot::new(if place < depth { 0 } else { NEVER }))
-            .collect();
-        let further_each = pieces.saturating_sub(1) as usize;
-        let further = (0..depth as usize * further_each)
-            .map(|_| UnsafeCell::new(None))
-            .collect();
-        Self {
+        // INVARIANT: the caller vouches for the room.
+        let this = Self {
             slots,
+            extra,
             depth,
-            index_bits: u64::from(index) << INDEX_SHIFT,
-            further,
+            lap: lap(depth),
+            index,
             further_each,
             has_many_consumers,
-            arrivals: OnceLock::new(),
-            _index: guard,
+            settled: AtomicBool::new(false),
+        };
+        for place in 0..=this.lap() {
+            let id = if place < depth as usize { 0 } else { NEVER };
+            // SAFETY: inside the slots, by the caller's promise.
+            let slot = unsafe { slots.add(place) };
+            // SAFETY: as above: room for a slot, which nobody uses yet.
+            unsafe { slot.write(Slot::new(id)) };
         }
+        for place in 0..cells(depth, further_each) {
+            // SAFETY: inside the cells, by the caller's promise.
+            let cell = unsafe { this.first_cell().add(place) };
+            // SAFETY: as above: room for a cell, which nobody uses yet.
+            unsafe { cell.write(UnsafeCell::new(None)) };
+        }
+        this
+    }
+
+    fn slots(&self) -> &[Slot] {
+        // SAFETY: so many slots live as long as the ring, and are shared by reference only (the invariant).
+        unsafe { slice::from_raw_parts(self.slots.as_ptr(), self.lap() + 1) }
+    }
+
+    /// The slot at a place, which may be the one behind the last of a lap.
+    pub(super) fn at(&self, place: u32) -> NonNull<Slot> {
+        NonNull::from(&self.slots()[place as usize])
+    }
+
+    fn first_cell(&self) -> NonNull<Cell> {
+        // SAFETY: the slots have an end, where the cells are (the invariant).
+        unsafe { self.slots.add(self.lap() + 1) }.cast()
     }
 
     pub(super) fn place(&self) -> Place {
         let bytes = (self.lap() - 1) << SLOT_SHIFT;
         Place {
-            slots: NonNull::from(&self.slots[0]),
+            slots: self.slots,
             // CAST: a ring has at most 2^20 slots, as `MAX_DEPTH` says.
             #[expect(clippy::cast_possible_truncation, reason = "at most MAX_DEPTH slots")]
             mask: bytes as u32,
@@ -160,33 +179,58 @@ impl Ring {
 
     /// Where the datagrams that are received here come in.
     pub(super) fn arrivals(&self) -> Option<&Arrivals> {
-        self.arrivals.get()
+        match self.extra.as_deref() {
+            Some(Extra::Arrivals(arrivals)) => Some(arrivals),
+            _ => None,
+        }
     }
 
-    /// Says where the datagrams that are received here come in, once.
-    pub(super) fn set_arrivals(&self, arrivals: Arrivals) {
-        // It fails the second time, and there is none.
-        drop(self.arrivals.set(arrivals));
+    /// Says that no completion queue is to be told of the ring's end.
+    pub(super) fn settle(&self) {
+        self.settled.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_settled(&self) -> bool {
+        self.settled.load(Ordering::Relaxed)
+    }
+
+    /// The index in the completion queue's table.
+    pub(super) fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// The index, in place in a `wr_id`.
+    pub(super) fn index_bits(&self) -> u64 {
+        u64::from(self.index) << INDEX_SHIFT
     }
 
     /// How many numbers there are in a lap.
     pub(super) fn lap(&self) -> usize {
-        self.slots.len() - 1
+        self.lap as usize
+    }
+
+    pub(super) fn further_each(&self) -> u8 {
+        self.further_each
     }
 
     fn position(&self, slot: &Slot) -> usize {
-        (ptr::from_ref(slot).addr() - self.slots.as_ptr().addr()) >> SLOT_SHIFT
+        (ptr::from_ref(slot).addr() - self.slots.addr().get()) >> SLOT_SHIFT
     }
 
     /// The cells of the further buffers of `slot`.
     pub(super) fn further(&self, slot: &Slot) -> Further<'_> {
-        let start = self.position(slot) * self.further_each;
-        &self.further[start..start + self.further_each]
+        let each = usize::from(self.further_each);
+        let position = self.position(slot);
+        assert!(position < self.depth as usize, "not a slot of this ring");
+        // SAFETY: there are so many cells for each slot that can hold a request (the invariant), of which `slot` is one.
+        let first = unsafe { self.first_cell().add(position * each) };
+        // SAFETY: as above; they live as long as the ring, and are shared by reference only.
+        unsafe { slice::from_raw_parts(first.as_ptr(), each) }
     }
 
     /// The slots with a posted request.
     pub(super) fn posted(&self) -> impl Iterator<Item = &Slot> {
-        self.slots[..self.depth as usize]
+        self.slots()[..self.depth as usize]
             .iter()
             .filter(|slot| !slot.is_free())
     }
@@ -272,6 +316,17 @@ impl fmt::Debug for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Place").finish()
     }
+}
+
+/// How many numbers there are in a lap of a ring: a power of two. There is one more slot than a mask can reach, so that behind
+/// the last there is always one that is taken.
+pub(super) const fn lap(depth: u32) -> u32 {
+    depth.next_power_of_two()
+}
+
+/// How many cells a ring has for further buffers.
+pub(super) const fn cells(depth: u32, further_each: u8) -> usize {
+    depth as usize * further_each as usize
 }
 
 /// The id after `id`.

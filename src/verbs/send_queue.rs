@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rdma_sys::{ibv_qp, ibv_send_wr};
 
 use super::buf::Buf;
-use super::prepared::Prepared;
+use super::prepared::{Place, Prepared};
 use super::producer::{Producer, Ready};
 use super::qp_inner::QpInner;
 use super::recv_queue::ReceiveQueue;
@@ -39,7 +39,7 @@ pub(super) const OP: &str = "ibv_post_send";
 pub struct SendQueue {
     pub(super) producer: Producer,
     /// By [`Shape`]: made while the producer is shut, before it opens.
-    requests: [Prepared<ibv_send_wr>; 4],
+    requests: Prepared<ibv_send_wr, 4>,
     raw: NonNull<ibv_qp>,
     limits: SendLimits,
     pub(super) standing: Arc<Standing>,
@@ -88,7 +88,7 @@ impl SendQueue {
     ) -> Self {
         Self {
             producer,
-            requests: [const { Prepared::none() }; 4],
+            requests: Prepared::none(),
             raw: qp.raw(),
             limits,
             standing,
@@ -330,9 +330,9 @@ impl SendQueue {
         shape: Shape,
         fill: impl FnOnce(&mut ibv_send_wr),
     ) -> Result<(), Refused<S::Back>> {
-        let request = &mut self.requests[shape as usize];
-        let (wr, bad, sges) = (request.wr(), request.bad(), request.list());
-        // SAFETY: the request is this queue's own, and made, since there is a free slot; `&mut self` is the only access.
+        // SAFETY: the requests were made, since there is a free slot; a shape is one of four.
+        let Place { wr, bad, list } = unsafe { self.requests.place(shape as usize) };
+        // SAFETY: the request is this queue's own; `&mut self` is the only access.
         let wr = unsafe { &mut *wr };
         if shape == Shape::Other {
             // CAST: at most `MAX_PIECES`.
@@ -345,7 +345,7 @@ impl SendQueue {
         let producer = &self.producer;
         // SAFETY: the elements have room for as many pieces as the queue takes, which was checked; the further cells are of the
         // free slot, which is the producer's.
-        unsafe { payload.stage(false, &mut held, || producer.further(), sges) };
+        unsafe { payload.stage(false, &mut held, || producer.further(), list) };
         let id = if signaled {
             // SAFETY: the slot is free.
             unsafe { self.producer.put(ready, held) }
@@ -372,7 +372,7 @@ impl SendQueue {
     #[inline(never)]
     fn refused<S: Stage>(&mut self, returned: i32, id: u64, signaled: bool) -> Refused<S::Back> {
         // In INIT, rxe fails without a name and sends the request later: then it stays posted.
-        let named = self.requests.iter_mut().any(Prepared::take_name);
+        let named = self.requests.take_name();
         let error = post_error(OP, returned);
         if !named {
             return Refused::kept(error);
@@ -423,19 +423,18 @@ impl SendQueue {
 
     /// Prepares the requests, and lets the producer post: with the first request, since a queue may never have one.
     fn open(&mut self) {
-        let send = |work: Work, flags| {
-            let mut request = Prepared::new(1);
-            // SAFETY: the request is this closure's own.
-            work.fill(unsafe { &mut *request.wr() }, flags);
-            request
-        };
-        self.requests = [
-            send(Work::send(), 0),
-            send(Work::send().unsignaled(), 0),
-            send(Work::send(), rdma_sys::IBV_SEND_INLINE),
-            Prepared::new(self.limits.max_sge),
-        ];
-        self.producer.reopen();
+        self.requests = Prepared::new(self.limits.max_sge);
+        for (shape, work, flags) in [
+            (Shape::Plain, Work::send(), 0),
+            (Shape::Unsignaled, Work::send().unsignaled(), 0),
+            (Shape::Inline, Work::send(), rdma_sys::IBV_SEND_INLINE),
+        ] {
+            // SAFETY: just made; a shape is one of four.
+            let place = unsafe { self.requests.place(shape as usize) };
+            // SAFETY: the request is this queue's own; `&mut self` is the only access.
+            work.fill(unsafe { &mut *place.wr }, flags);
+        }
+        self.producer.open();
     }
 
     /// That the queue pair can carry out `fetch` into `sink`.

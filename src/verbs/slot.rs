@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::buf::Piece;
 use super::op::Op;
 
-/// One posted request. 32 bytes, so that two share a cache line and none crosses one.
+/// One posted request. 32 bytes, so that two share a line of the cache.
 ///
 /// # Invariants
 ///
 /// While `id` is 0, `held` is the producer's, else the consumer's. The producer stores the id (release) before it calls the
 /// provider; the consumer stores 0 (release) after it has read. So nobody reads `held` while somebody writes it.
-#[repr(C, align(32))]
+#[repr(C)]
 pub(super) struct Slot {
     pub(super) id: AtomicU64,
     held: UnsafeCell<Held>,

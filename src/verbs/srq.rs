@@ -15,7 +15,8 @@ use super::producer::{Producer, Ready};
 use super::queue_token::QueueToken;
 use super::receiver::{Receiver, Target};
 use super::refused::{Refused, full};
-use super::ring::{MAX_DEPTH, Ring};
+use super::ring::{Extra, MAX_DEPTH};
+use super::ring_arc::RingArc;
 use super::slot::{Held, Kind};
 use super::stage::{MAX_PIECES, Sink};
 use crate::error::{Error, ErrorKind, Result, errno_of_verbs, pointer_of};
@@ -64,8 +65,7 @@ pub(super) struct SharedQueue {
 struct Inner {
     raw: NonNull<ibv_srq>,
     token: QueueToken,
-    ring: Arc<Ring>,
-    index: u32,
+    ring: RingArc,
     /// The completion queues that report its receives.
     attached: Mutex<Vec<Attached>>,
     pd: ProtectionDomain,
@@ -178,14 +178,16 @@ impl SharedReceiveQueue {
         drop(making);
         let index = Index::new();
         let number = index.0;
-        let ring = Ring::shared(max_wr, max_sge, number, several, Box::new(index));
-        let producer = Producer::shut(Arc::clone(&ring)).open();
+        let extra = Extra::Index {
+            _index: Box::new(index),
+        };
+        let ring = RingArc::with(max_wr, max_sge, number, several, Some(extra));
+        let producer = Producer::shut(ring.clone());
         // INVARIANT: just made, and known to nobody else.
         let inner = Inner {
             raw,
             token,
             ring,
-            index: number,
             attached: Mutex::new(Vec::new()),
             pd: pd.clone(),
         };
@@ -287,6 +289,10 @@ impl Target for Posted {
     const MAX_SGE: &'static str = "max_sge";
     const IN_ORDER: bool = false;
 
+    fn is_open(&self) -> bool {
+        true
+    }
+
     #[cold]
     fn none_free(&self) -> Error {
         full(OP)
@@ -331,7 +337,7 @@ impl SharedQueue {
                 "this one was made for one, and its pairs complete to another",
             ));
         }
-        attached.push(Attached::shared(cq, self.inner.index, &self.inner.ring)?);
+        attached.push(Attached::shared(cq, &self.inner.ring)?);
         Ok(())
     }
 }
@@ -359,7 +365,7 @@ impl Drop for Inner {
         drop(ending);
         if errno_of_verbs(returned).is_err() {
             // The device may still write to what is posted.
-            mem::forget(Arc::clone(&self.ring));
+            self.ring.leak();
             for attached in self.lock().iter() {
                 attached.leak();
             }

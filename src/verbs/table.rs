@@ -1,10 +1,10 @@
 #![expect(unsafe_code, reason = "follows the numbers in a wr_id to a slot")]
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::ring::{INDEX_SHIFT, Place, Ring, ring_index};
+use super::ring::{INDEX_SHIFT, Place, ring_index};
+use super::ring_arc::RingArc;
 use super::slot::{NEVER, Slot};
 
 /// The rings of a completion queue by index: how a `wr_id` leads to its slot.
@@ -17,7 +17,7 @@ pub(super) struct Table {
     entries: Box<[Place]>,
     /// The byte offset of the last entry; as entries have 16 bytes, it masks a `wr_id` to the offset of its entry.
     mask: u64,
-    rings: Vec<Option<Arc<Ring>>>,
+    rings: Vec<Option<RingArc>>,
 }
 
 const _: () = assert!(size_of::<Place>() == 1 << INDEX_SHIFT);
@@ -38,7 +38,7 @@ impl Table {
     }
 
     /// `rings` has a power of two of elements, and none first.
-    fn of(rings: Vec<Option<Arc<Ring>>>) -> Self {
+    fn of(rings: Vec<Option<RingArc>>) -> Self {
         let entries: Box<[Place]> = rings
             .iter()
             .enumerate()
@@ -55,9 +55,9 @@ impl Table {
         }
     }
 
-    /// Lets `ring` be found at `index`.
-    pub(super) fn set(&mut self, index: u32, ring: Arc<Ring>) {
-        let index = index as usize;
+    /// Lets `ring` be found at its index.
+    pub(super) fn set(&mut self, ring: RingArc) {
+        let index = ring.index() as usize;
         if index >= self.rings.len() {
             let mut rings = std::mem::take(&mut self.rings);
             rings.resize((index + 1).next_power_of_two(), None);
@@ -68,7 +68,7 @@ impl Table {
     }
 
     /// Forgets the ring at `index`.
-    pub(super) fn remove(&mut self, index: u32) -> Option<Arc<Ring>> {
+    pub(super) fn remove(&mut self, index: u32) -> Option<RingArc> {
         let index = index as usize;
         let ring = self.rings.get_mut(index)?.take()?;
         self.entries[index] = unused(index);
@@ -76,7 +76,7 @@ impl Table {
     }
 
     /// The ring that `wr_id` names, if there is one.
-    pub(super) fn ring(&self, wr_id: u64) -> Option<&Arc<Ring>> {
+    pub(super) fn ring(&self, wr_id: u64) -> Option<&RingArc> {
         self.rings.get(ring_index(wr_id))?.as_ref()
     }
 
@@ -136,7 +136,7 @@ mod tests {
         let ids = (0..64).flat_map(|bit| [1_u64 << bit, !(1 << bit)]);
         let ids: Vec<u64> = ids.chain([0, NEVER, u64::MAX]).collect();
         for index in [2, 3, 9, 64] {
-            table.set(index, Ring::new(4, 1, index));
+            table.set(RingArc::new(4, 1, index));
             for &id in &ids {
                 assert!(table.find(id).is_none(), "id {id:#x}, index {index}");
                 assert!(
@@ -151,10 +151,10 @@ mod tests {
     fn a_posted_id_finds_its_slot_until_the_ring_is_removed() {
         let mut table = Table::new();
         let mut producers: Vec<_> = [2, 5, 33]
-            .map(|index| Producer::shut(Ring::new(3, 1, index)).open())
+            .map(|index| Producer::shut(RingArc::new(3, 1, index)).opened())
             .into();
-        for (producer, index) in producers.iter().zip([2, 5, 33]) {
-            table.set(index, Arc::clone(producer.ring()));
+        for producer in &producers {
+            table.set(producer.ring().clone());
         }
         for user in 0..3 {
             for producer in &mut producers {
@@ -165,7 +165,7 @@ mod tests {
                 // SAFETY: this thread is the only consumer, and has seen the id.
                 assert_eq!(unsafe { slot.held() }.user, user);
                 assert!(std::ptr::eq(slot, producer.slot_of(id)));
-                assert!(Arc::ptr_eq(table.ring(id).unwrap(), producer.ring()));
+                assert!(table.ring(id).unwrap().is(producer.ring()));
             }
         }
         let id = 5 << INDEX_SHIFT | 2;
