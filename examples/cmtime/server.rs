@@ -55,7 +55,7 @@ fn answer(jobs: Receiver<Job>) {
                     conns.insert(token, conn);
                 })
             }
-            Job::End(token) => conns.remove(&token).map_or(Ok(()), end),
+            Job::End(token) => conns.remove(&token).map_or(Ok(()), |conn| end(*conn)),
         };
         if let Err(error) = result {
             eprintln!("error: {error}");
@@ -74,7 +74,6 @@ fn accept(request: ConnRequest, queues: &mut Queues) -> Result<Conn, Error> {
 }
 
 /// Ends a connection that the peer has ended: it was answered when that was read.
-fn end(conn: Conn) -> Result<(), Error> {
-    let (qp, _id) = *conn;
+fn end((qp, _id): (QueuePair, CmId)) -> Result<(), Error> {
     qp.destroy()
 }

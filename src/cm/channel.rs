@@ -309,7 +309,8 @@ impl EventChannel {
         let read = match gate.find(token) {
             None => Read::Stale,
             Some(handle) => {
-                let group = EventKind::group_number(event).and_then(|n| handle.groups().find(n));
+                let group =
+                    EventKind::group_number(event).and_then(|n| handle.known_groups()?.find(n));
                 // SAFETY: just read, and not acknowledged.
                 let kind = unsafe { EventKind::copy_of(event, errno, handle.is_datagram(), group) };
                 // SAFETY: the id is alive, as above, and the gate is held.

@@ -161,7 +161,7 @@ impl CmId {
         const OP: &str = "rdma_disconnect";
         let control = self.handle().lock();
         let phase = self.handle().phase().get();
-        if phase < Phase::Connecting || phase == Phase::Disconnected && control.ended {
+        if phase < Phase::Connecting || phase == Phase::Disconnected && self.handle().has_ended() {
             return Ok(());
         }
         external_to_error(&control);

@@ -61,10 +61,7 @@ impl CmId {
                 })?;
             Ok(made)
         };
-        let owner = Box::new(ExternalOwner {
-            handle: Arc::clone(handle),
-            context: pd.context().clone(),
-        });
+        let owner = Arc::new(ExternalOwner(Arc::clone(handle)));
         // SAFETY: `create` makes the queue pair in `pd` with the attributes that it is given, and only its owner destroys it.
         let made = unsafe { verbs::new_on(CREATE, pd, init, owner, create) }?;
         control.external = NonNull::new(made.as_raw()).map(RawQp);
@@ -170,18 +167,15 @@ impl CmId {
 
 /// The end of an external queue pair. librdmacm does not know it, so no gate is needed; calls that move its states hold the
 /// id's lock.
-struct ExternalOwner {
-    handle: Arc<Handle>,
-    context: Context,
-}
+struct ExternalOwner(Arc<Handle>);
 
 impl QpOwner for ExternalOwner {
-    fn standing(&self) -> Arc<Standing> {
-        Arc::clone(self.handle.standing())
+    fn standing(&self) -> &Standing {
+        self.0.standing()
     }
 
     unsafe fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
-        let control = self.handle.lock();
+        let control = self.0.lock();
         // SAFETY: the caller's own promise.
         let returned = unsafe { verbs::modify_qp(qp, attr, mask) };
         drop(control);
@@ -189,18 +183,18 @@ impl QpOwner for ExternalOwner {
     }
 
     unsafe fn query(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
-        let control = self.handle.lock();
+        let control = self.0.lock();
         // SAFETY: the caller keeps the queue pair, and whoever changes it holds the id's lock.
         let returned = unsafe { verbs::query_qp(qp, attr, mask) };
         drop(control);
         returned
     }
 
-    unsafe fn destroy(&self, qp: NonNull<ibv_qp>) -> i32 {
-        let mut control = self.handle.lock();
+    unsafe fn destroy(&self, context: &Context, qp: NonNull<ibv_qp>) -> i32 {
+        let mut control = self.0.lock();
         // SAFETY: `ibv_destroy_qp` wants a queue pair that nobody uses: those who move its states hold the id's lock, and
         // posts go through halves that are gone.
-        let returned = unsafe { verbs::destroy_qp(&self.context, qp) };
+        let returned = unsafe { verbs::destroy_qp(context, qp) };
         // Alive or half torn down after a failure: it is not touched again.
         control.external = None;
         returned

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rdma_sys::{ibv_context, ibv_qp, ibv_qp_attr, ibv_qp_state, ibv_transport_type, rdma_cm_id};
 
@@ -94,12 +94,21 @@ pub(super) struct Handle {
     datagram: bool,
     control: Mutex<Control>,
     phase: PhaseCell,
+    /// What the id's queue pair is told about its connection.
+    standing: Standing,
+    /// See [`has_ended`](Self::has_ended).
+    ended: AtomicBool,
     view: Mutex<View>,
+    rare: OnceLock<Box<Rare>>,
+}
+
+/// What most ids never have.
+#[derive(Default)]
+struct Rare {
+    /// A listener's.
     requests: Requests,
     /// The multicast groups that the id is in.
     groups: Groups,
-    /// What the id's queue pair is told about its connection.
-    standing: Arc<Standing>,
 }
 
 /// What the id's own lock protects: the channel, and in C everything that reads `id->qp`.
@@ -108,8 +117,6 @@ pub(super) struct Control {
     pub(super) channel: EventChannel,
     /// The queue pair of this id that librdmacm does not know, while it is alive.
     pub(super) external: Option<RawQp>,
-    /// Whether the end of the connection was read and followed up: nothing is left for a disconnect to do.
-    pub(super) ended: bool,
 }
 
 /// A pointer to a queue pair, for whoever holds the id's lock.
@@ -155,13 +162,12 @@ impl Handle {
             control: Mutex::new(Control {
                 channel,
                 external: None,
-                ended: false,
             }),
             phase: PhaseCell::new(phase),
+            standing: Standing::default(),
+            ended: AtomicBool::new(false),
             view: Mutex::new(View::default()),
-            requests: Requests::default(),
-            groups: Groups::default(),
-            standing: Arc::default(),
+            rare: OnceLock::new(),
         }
     }
 
@@ -182,7 +188,7 @@ impl Handle {
         &self.phase
     }
 
-    pub(super) fn standing(&self) -> &Arc<Standing> {
+    pub(super) fn standing(&self) -> &Standing {
         &self.standing
     }
 
@@ -193,12 +199,27 @@ impl Handle {
         self.standing.connect(reads);
     }
 
+    /// Whether the end of the connection was read and followed up: nothing is left for a disconnect to do. Changed with the
+    /// id's lock held.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
     pub(super) fn requests(&self) -> &Requests {
-        &self.requests
+        &self.rare().requests
     }
 
     pub(super) fn groups(&self) -> &Groups {
-        &self.groups
+        &self.rare().groups
+    }
+
+    /// The groups, if the id ever was in one.
+    pub(super) fn known_groups(&self) -> Option<&Groups> {
+        self.rare.get().map(|rare| &rare.groups)
+    }
+
+    fn rare(&self) -> &Rare {
+        self.rare.get_or_init(Box::default)
     }
 
     /// The id's own lock. Order: this, then a gate. A reader takes it only outside the gate.
@@ -259,7 +280,7 @@ impl Handle {
                 // SAFETY: the id is alive. The queue pair of a datagram id is made and destroyed inside the gate, which the
                 // caller holds.
                 let has_qp = unsafe { !(*self.raw()).qp.is_null() };
-                self.groups.joined(*group, destination, has_qp);
+                self.groups().joined(*group, destination, has_qp);
             }
             // The kernel has bound the id, if nobody had, and can be asked again. Where the library has made the failure out of
             // a success, the kernel refuses.
@@ -284,7 +305,7 @@ impl Handle {
     pub(super) fn follow_up(&self, kind: &EventKind) {
         match kind {
             EventKind::Disconnected(_) => {
-                let mut control = self.lock();
+                let control = self.lock();
                 if !self.disconnect_flushes() {
                     self.qp_to_error();
                 }
@@ -293,7 +314,8 @@ impl Handle {
                 // which the lock held here protects.
                 let returned = unsafe { rdma_sys::rdma_disconnect(self.raw()) };
                 // Another failure has not told the peer: that is left for a disconnect to do, or for the id's end.
-                control.ended = is_down(errno_of_rdma(returned));
+                self.ended
+                    .store(is_down(errno_of_rdma(returned)), Ordering::Relaxed);
                 drop(control);
             }
             EventKind::DeviceRemoval => {
@@ -397,10 +419,25 @@ impl Drop for Handle {
             .clone();
         // From here on no event finds the handle, and no new request is counted.
         channel.forget(self.token);
-        self.requests.end(Ending {
+        let ending = Ending {
             id: self.raw,
             device_removed: self.phase.get() == Phase::Removed || self.has_lost_its_device(),
             channel,
-        });
+        };
+        match self.rare.get() {
+            Some(rare) => rare.requests.end(ending),
+            None => ending.destroy(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_takes_little_memory() {
+        // Two counts come before it in an `Arc`, and eight bytes of the allocator's.
+        assert_eq!(16 + size_of::<Handle>() + 8, 176);
     }
 }

@@ -38,7 +38,7 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    fn destroy(self) {
+    pub(super) fn destroy(self) {
         self.id.destroy();
         if self.device_removed {
             anchor::let_go_of_removed_devices();

@@ -25,10 +25,7 @@ pub(super) fn create(
     check_domain(OP, &id, pd)?;
     let control = handle.lock();
     check_free(OP, &id, &control)?;
-    let owner = Box::new(IdOwner {
-        handle: Arc::clone(handle),
-        context: pd.context().clone(),
-    });
+    let owner: Arc<dyn QpOwner> = Arc::<Handle>::clone(handle);
     let made = |returned: i32| {
         errno_of_rdma(returned)?;
         // SAFETY: the id is alive; the lock is held.
@@ -59,7 +56,7 @@ pub(super) fn create(
         // SAFETY: both make what their attributes say.
         unsafe { verbs::create_with_calls(pd, attr, by_calls, classic) }
     };
-    // SAFETY: `create` makes the queue pair in `pd` with the attributes that it is given, and `IdOwner` is the only one that
+    // SAFETY: `create` makes the queue pair in `pd` with the attributes that it is given, and the handle is the only one that
     // destroys it: `rdma_destroy_qp` is called nowhere.
     let made = unsafe { verbs::new_on(OP, pd, init, owner, create) };
     drop(control);
@@ -104,10 +101,9 @@ pub(super) fn create_datagram(
         })?;
         Ok(qp)
     };
-    let owner = Box::new(DatagramOwner(IdOwner {
-        handle: Arc::clone(handle),
-        context: pd.context().clone(),
-    }));
+    // No connection tells when it may send.
+    handle.standing().connect(0);
+    let owner: Arc<dyn QpOwner> = Arc::<Handle>::clone(handle);
     // SAFETY: `create` makes the queue pair in `pd` with the attributes that it is given, ready to send, and only its owner
     // destroys it.
     let made = unsafe { verbs::new_datagram(OP, pd, init, port, owner, create) };
@@ -183,20 +179,15 @@ pub(super) fn number(RawQp(qp): RawQp) -> u32 {
     unsafe { (*qp.as_ptr()).qp_num }
 }
 
-/// The end of a queue pair on an id: it takes the id's lock and the gate, since the library uses the queue pair in calls and
+/// The owner of the queue pair on an id: it takes the id's lock and the gate, since the library uses the queue pair in calls and
 /// while it reads events.
-struct IdOwner {
-    handle: Arc<Handle>,
-    context: Context,
-}
-
-impl QpOwner for IdOwner {
-    fn standing(&self) -> Arc<Standing> {
-        Arc::clone(self.handle.standing())
+impl QpOwner for Handle {
+    fn standing(&self) -> &Standing {
+        self.standing()
     }
 
     unsafe fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
-        let control = self.handle.lock();
+        let control = self.lock();
         let gate = control.channel.gate();
         // SAFETY: the caller's own promise.
         let returned = unsafe { verbs::modify_qp(qp, attr, mask) };
@@ -205,7 +196,7 @@ impl QpOwner for IdOwner {
     }
 
     unsafe fn query(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
-        let control = self.handle.lock();
+        let control = self.lock();
         let gate = control.channel.gate();
         // SAFETY: the caller keeps the queue pair; whoever changes it, the library too, holds the id's lock or the gate.
         let returned = unsafe { verbs::query_qp(qp, attr, mask) };
@@ -213,43 +204,21 @@ impl QpOwner for IdOwner {
         returned
     }
 
-    unsafe fn destroy(&self, qp: NonNull<ibv_qp>) -> i32 {
-        let control = self.handle.lock();
+    unsafe fn destroy(&self, context: &Context, qp: NonNull<ibv_qp>) -> i32 {
+        let control = self.lock();
         let gate = control.channel.gate();
-        let returned = end(&self.handle, &self.context, qp);
+        let returned = end(self, context, qp);
         drop(gate);
         returned
     }
 }
 
-/// The end of a queue pair on a datagram id: as for a connected one, but no connection tells when it may send.
-struct DatagramOwner(IdOwner);
-
-impl QpOwner for DatagramOwner {
-    fn standing(&self) -> Arc<Standing> {
-        verbs::ready()
-    }
-
-    unsafe fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
-        // SAFETY: the caller's own promise.
-        unsafe { self.0.modify(qp, attr, mask) }
-    }
-
-    unsafe fn query(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
-        // SAFETY: the caller's own promise.
-        unsafe { self.0.query(qp, attr, mask) }
-    }
-
-    unsafe fn destroy(&self, qp: NonNull<ibv_qp>) -> i32 {
-        // SAFETY: the caller's own promise.
-        unsafe { self.0.destroy(qp) }
-    }
-}
-
 /// Destroys the queue pair of an id, whose lock and gate are held.
 fn end(handle: &Handle, context: &Context, qp: NonNull<ibv_qp>) -> i32 {
-    // SAFETY: the id's queue pair, with the gate locked.
-    unsafe { handle.groups().detach(qp) };
+    if let Some(groups) = handle.known_groups() {
+        // SAFETY: the id's queue pair, with the gate locked.
+        unsafe { groups.detach(qp) };
+    }
     // SAFETY: `ibv_destroy_qp` wants a queue pair that nobody uses: calls that read `id->qp` hold the id's lock, the
     // reader of events holds the gate, and posts go through halves that are gone. `rdma_destroy_qp` would hide the result.
     let returned = unsafe { verbs::destroy_qp(context, qp) };

@@ -77,7 +77,6 @@ pub struct RtrQp {
 #[derive(Debug)]
 struct Parts {
     qp: QueuePair,
-    standing: Arc<Standing>,
     transport: Transport,
 }
 
@@ -126,11 +125,7 @@ impl ProtectionDomain {
                 "iWARP",
             ));
         }
-        let standing = Arc::new(Standing::default());
-        let owner = Box::new(Owner {
-            standing: Arc::clone(&standing),
-            context: self.context().clone(),
-        });
+        let owner = Arc::new(Owner(Standing::default()));
         let qp_type = match transport {
             Transport::Reliable => ibv_qp_type::IBV_QPT_RC,
             Transport::Unreliable => ibv_qp_type::IBV_QPT_UC,
@@ -143,11 +138,7 @@ impl ProtectionDomain {
         // it.
         let qp = unsafe { new_of_type(CREATE, qp_type, self, init, None, owner, create) }?;
         Ok(ResetQp {
-            parts: Parts {
-                qp,
-                standing,
-                transport,
-            },
+            parts: Parts { qp, transport },
             pkey_index: 0,
         })
     }
@@ -401,7 +392,8 @@ impl RtrQp {
             mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
         }
         self.parts.modify(&mut attr, mask)?;
-        self.parts.standing.connect(attr.max_rd_atomic);
+        let standing = self.parts.qp.inner().standing();
+        standing.connect(attr.max_rd_atomic);
         Ok(self.parts.qp)
     }
 }
@@ -454,14 +446,11 @@ fn check_depth(field: &'static str, depth: u8, limit: u8, advice: &'static str) 
 }
 
 /// The end of a queue pair made by hand: nobody else knows it, so it takes no locks.
-struct Owner {
-    standing: Arc<Standing>,
-    context: Context,
-}
+struct Owner(Standing);
 
 impl QpOwner for Owner {
-    fn standing(&self) -> Arc<Standing> {
-        Arc::clone(&self.standing)
+    fn standing(&self) -> &Standing {
+        &self.0
     }
 
     unsafe fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
@@ -474,8 +463,8 @@ impl QpOwner for Owner {
         unsafe { query_qp(qp, attr, mask) }
     }
 
-    unsafe fn destroy(&self, qp: NonNull<ibv_qp>) -> i32 {
+    unsafe fn destroy(&self, context: &Context, qp: NonNull<ibv_qp>) -> i32 {
         // SAFETY: only its queue pair knows this owner, and calls this once, when nothing uses it any more.
-        unsafe { destroy_qp(&self.context, qp) }
+        unsafe { destroy_qp(context, qp) }
     }
 }

@@ -109,7 +109,10 @@ impl ProtectionDomain {
             })?;
             Ok(qp)
         };
-        let owner = Box::new(ByHand(self.context().clone()));
+        let standing = Standing::default();
+        // It may send from the start, and has no reads.
+        standing.connect(0);
+        let owner = Arc::new(ByHand(standing));
         // SAFETY: `create` makes the queue pair in this domain with the attributes that it is given, and only `ByHand` destroys
         // it.
         unsafe { new_datagram(OP, self, init, own.port_num, owner, create) }
@@ -149,11 +152,11 @@ fn bring_up(qp: NonNull<ibv_qp>, own: DatagramInit) -> Result<()> {
 }
 
 /// The end of a queue pair that nobody else knows.
-struct ByHand(Context);
+struct ByHand(Standing);
 
 impl QpOwner for ByHand {
-    fn standing(&self) -> Arc<Standing> {
-        ready()
+    fn standing(&self) -> &Standing {
+        &self.0
     }
 
     unsafe fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
@@ -166,17 +169,10 @@ impl QpOwner for ByHand {
         unsafe { query_qp(qp, attr, mask) }
     }
 
-    unsafe fn destroy(&self, qp: NonNull<ibv_qp>) -> i32 {
+    unsafe fn destroy(&self, context: &Context, qp: NonNull<ibv_qp>) -> i32 {
         // SAFETY: nobody uses the queue pair: posts go through halves that are gone.
-        unsafe { destroy_qp(&self.0, qp) }
+        unsafe { destroy_qp(context, qp) }
     }
-}
-
-/// The standing of a pair that may send from the start, and has no reads.
-pub(crate) fn ready() -> Arc<Standing> {
-    let standing = Standing::default();
-    standing.connect(0);
-    Arc::new(standing)
 }
 
 /// Makes a datagram queue pair in `pd`, on the port `port_num`: as [`new_on`](super::new_on).
@@ -189,7 +185,7 @@ pub(crate) unsafe fn new_datagram(
     pd: &ProtectionDomain,
     init: &QueuePairInit,
     port_num: u8,
-    owner: Box<dyn QpOwner>,
+    owner: Arc<dyn QpOwner>,
     create: impl FnOnce(&mut ibv_qp_init_attr) -> Result<NonNull<ibv_qp>>,
 ) -> Result<DatagramPair> {
     let context = pd.context();

@@ -210,7 +210,7 @@ pub(crate) unsafe fn new_on(
     op: &'static str,
     pd: &ProtectionDomain,
     init: &QueuePairInit,
-    owner: Box<dyn QpOwner>,
+    owner: Arc<dyn QpOwner>,
     create: impl FnOnce(&mut ibv_qp_init_attr) -> Result<Made>,
 ) -> Result<QueuePair> {
     // SAFETY: the caller's own obligation.
@@ -228,7 +228,7 @@ pub(super) unsafe fn new_of_type(
     pd: &ProtectionDomain,
     init: &QueuePairInit,
     extra: Option<Extra>,
-    owner: Box<dyn QpOwner>,
+    owner: Arc<dyn QpOwner>,
     create: impl FnOnce(&mut ibv_qp_init_attr) -> Result<Made>,
 ) -> Result<QueuePair> {
     init.check(op, pd)?;
@@ -280,7 +280,6 @@ pub(super) unsafe fn new_of_type(
             return Err(error);
         }
     };
-    let standing = owner.standing();
     // SAFETY: the caller vouches for what `create` made; the rings were attached to its two queues above.
     let inner = unsafe { QpInner::new(raw, owner, send, recv, pd.clone(), attr.cap) };
     let inner = Arc::new(inner);
@@ -292,7 +291,7 @@ pub(super) unsafe fn new_of_type(
         atomics: pd.context().limits().atomics().is_supported(),
     };
     Ok(QueuePair {
-        send: SendQueue::new(send_producer, standing, Arc::clone(&inner), limits, calls),
+        send: SendQueue::new(send_producer, Arc::clone(&inner), limits, calls),
         recv: ReceiveQueue::new(recv_producer, inner, max_recv_sge),
     })
 }

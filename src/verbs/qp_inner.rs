@@ -11,6 +11,7 @@ use rdma_sys::{ibv_qp, ibv_qp_attr, ibv_qp_cap};
 use super::ah::AddressHandle;
 use super::attached::Attached;
 use super::attachment::{Attachment, Attachments};
+use super::context::Context;
 use super::cq::CqHandle;
 use super::gid::Gid;
 use super::pd::ProtectionDomain;
@@ -21,13 +22,13 @@ use super::standing::Standing;
 use super::windows::Windows;
 use crate::error::{Error, Result, errno_of_verbs};
 
-/// Who made a queue pair, and so knows which locks its calls must take.
+/// Who made a queue pair, and so knows which locks its calls must take. It is kept until nobody has the queue pair any more.
 ///
 /// The calls are unsafe: the queue pair is the one that this owner was given with, alive, and the caller makes one call at a
 /// time.
 pub(crate) trait QpOwner: Send + Sync {
     /// How the connection of the queue pair stands.
-    fn standing(&self) -> Arc<Standing>;
+    fn standing(&self) -> &Standing;
 
     /// Changes attributes of the queue pair, those that `mask` names and the caller has set; returns what `ibv_modify_qp` did.
     ///
@@ -43,12 +44,12 @@ pub(crate) trait QpOwner: Send + Sync {
     /// The trait's.
     unsafe fn query(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32;
 
-    /// Destroys the queue pair; returns what `ibv_destroy_qp` did.
+    /// Destroys the queue pair, of the device `context`; returns what `ibv_destroy_qp` did.
     ///
     /// # Safety
     ///
-    /// The trait's, and nobody posts any more. It is the last call.
-    unsafe fn destroy(&self, qp: NonNull<ibv_qp>) -> i32;
+    /// The trait's, and nobody posts any more. No other call is made after it.
+    unsafe fn destroy(&self, context: &Context, qp: NonNull<ibv_qp>) -> i32;
 }
 
 /// # Invariants
@@ -59,9 +60,9 @@ pub(super) struct QpInner {
     raw: NonNull<ibv_qp>,
     qp_num: u32,
     capacities: Capacities,
-    /// `None` once the queue pair is destroyed, or leaked.
-    owner: Mutex<Option<Box<dyn QpOwner>>>,
-    has_ended: AtomicBool,
+    owner: Arc<dyn QpOwner>,
+    /// Held while the owner is called.
+    calls: Mutex<()>,
     pub(super) send: Attached,
     pub(super) recv: Receives,
     pub(super) pd: ProtectionDomain,
@@ -71,6 +72,8 @@ pub(super) struct QpInner {
 /// What most queue pairs never have.
 #[derive(Default)]
 struct Rare {
+    /// Whether the queue pair was destroyed, or leaked. Written with `calls` locked.
+    has_ended: AtomicBool,
     /// The memory windows that were made for the pair.
     windows: Arc<Windows>,
     /// Its reads into exposed memory.
@@ -108,7 +111,7 @@ impl QpInner {
     /// As the invariants say.
     pub(super) unsafe fn new(
         raw: NonNull<ibv_qp>,
-        owner: Box<dyn QpOwner>,
+        owner: Arc<dyn QpOwner>,
         send: Attached,
         recv: Receives,
         pd: ProtectionDomain,
@@ -120,8 +123,8 @@ impl QpInner {
             raw,
             qp_num,
             capacities: Capacities::new(granted),
-            owner: Mutex::new(Some(owner)),
-            has_ended: AtomicBool::new(false),
+            owner,
+            calls: Mutex::new(()),
             send,
             recv,
             pd,
@@ -173,7 +176,14 @@ impl QpInner {
 
     /// Whether the queue pair was destroyed, or leaked.
     pub(super) fn is_ended(&self) -> bool {
-        self.has_ended.load(Ordering::Acquire)
+        // At its end there is one in any case.
+        let rare = self.rare.get();
+        rare.is_some_and(|rare| rare.has_ended.load(Ordering::Acquire))
+    }
+
+    /// How the connection of the queue pair stands.
+    pub(super) fn standing(&self) -> &Standing {
+        self.owner.standing()
     }
 
     /// The completion queue that receives complete to.
@@ -204,36 +214,42 @@ impl QpInner {
 
     /// Has the owner call `op`, while the queue pair is alive.
     fn ask(&self, op: &'static str, call: impl FnOnce(&dyn QpOwner) -> i32) -> Result<()> {
-        let owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(owner) = &*owner else {
+        let calls = self.calls();
+        if self.is_ended() {
             return Err(Error::state(
                 op,
                 "a queue pair",
                 "this one was destroyed at the end of a scope",
             ));
-        };
-        errno_of_verbs(call(&**owner)).map_err(|errno| Error::os(op, errno))
+        }
+        let returned = call(&*self.owner);
+        drop(calls);
+        errno_of_verbs(returned).map_err(|errno| Error::os(op, errno))
+    }
+
+    fn calls(&self) -> MutexGuard<'_, ()> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Destroys the queue pair, the first time.
     pub(super) fn end(&self) -> Result<()> {
-        let mut owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(owner) = owner.take() else {
-            return Ok(());
-        };
-        self.has_ended.store(true, Ordering::Release);
+        let calls = self.calls();
         // Also where there is none yet: one that is made from now on is refused.
         let rare = self.rare();
+        if rare.has_ended.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
         rare.windows.end();
         if let Some(attachments) = rare.attachments.get() {
             attachments.end();
         }
-        // SAFETY: the owner of this queue pair, taken, so that this is the last call. Whoever posts shares this value, or is
-        // shut at the end of a scope.
-        let returned = unsafe { owner.destroy(self.raw) };
+        // SAFETY: the owner of this queue pair, under the lock, and this is the last call: the pair has ended. Whoever posts
+        // shares this value, or is shut at the end of a scope.
+        let returned = unsafe { self.owner.destroy(self.pd.context(), self.raw) };
+        drop(calls);
         if let Err(errno) = errno_of_verbs(returned) {
             // The device may still use the queue pair, and so everything that it was made of and all that is posted.
-            mem::forget(owner);
+            mem::forget(Arc::clone(&self.owner));
             self.send.leak();
             match &self.recv {
                 Receives::Own(attached) => attached.leak(),
@@ -271,5 +287,18 @@ impl fmt::Debug for QpInner {
             .field("recv", &self.recv)
             .field("pd", &self.pd)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::qp::QueuePair;
+    use super::*;
+
+    #[test]
+    fn a_queue_pair_takes_little_memory() {
+        assert_eq!(size_of::<QueuePair>(), 192);
+        // Two counts come before it in an `Arc`, and eight bytes of the allocator's.
+        assert_eq!(16 + size_of::<QpInner>() + 8, 144);
     }
 }

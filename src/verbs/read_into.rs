@@ -9,7 +9,6 @@ use super::exposed::Exposed;
 use super::op::Op;
 use super::refused::Refused;
 use super::remote::RemoteMemory;
-use super::send_limits::no_reads;
 use super::send_queue::{OP, SendQueue};
 use super::work::Fetch;
 use crate::error::{Error, ErrorKind, Result};
@@ -104,7 +103,7 @@ impl SendQueue {
             return Err(too_large(field, range.len(), MAX_MESSAGE.into(), hint));
         };
         self.check_sink(memory)?;
-        self.check_reads()?;
+        self.check_has_reads()?;
         let region = memory.region();
         Ok(ibv_sge {
             addr: region.start().as_ptr().addr() as u64 + range.start as u64,
@@ -135,17 +134,13 @@ impl SendQueue {
         Err(Error::state(OP, wanted, found))
     }
 
-    /// That the queue pair has reads.
-    fn check_reads(&self) -> Result<()> {
+    /// That the queue pair and its connection have reads.
+    fn check_has_reads(&self) -> Result<()> {
         if !self.limits().reads {
             let by = "an unreliable queue pair";
             return Err(Error::unsupported(OP, "reads", by));
         }
-        // A connection says how many reads it has when it stands.
-        if self.standing.is_connected() && self.standing.reads() == 0 {
-            return Err(no_reads());
-        }
-        Ok(())
+        self.check_reads()
     }
 }
 

@@ -15,7 +15,6 @@ use super::remote::RemoteMemory;
 use super::send_limits::{SendLimits, no_reads, post_error, too_short};
 use super::slot::{Held, Kind};
 use super::stage::{Memory, Payload, Sink, Stage};
-use super::standing::Standing;
 use super::work::{ATOMIC, Fetch, Work};
 use super::wr_post::Calls;
 use crate::error::{Error, ErrorKind, Result};
@@ -42,7 +41,8 @@ pub struct SendQueue {
     requests: Prepared<ibv_send_wr, 4>,
     raw: NonNull<ibv_qp>,
     limits: SendLimits,
-    pub(super) standing: Arc<Standing>,
+    /// How many reads and atomics the connection has, once the producer was opened.
+    reads: u8,
     /// How a batch is posted, if not as a list.
     pub(super) calls: Option<Calls>,
     pub(super) qp: Arc<QpInner>,
@@ -81,7 +81,6 @@ impl Shape {
 impl SendQueue {
     pub(super) fn new(
         producer: Producer,
-        standing: Arc<Standing>,
         qp: Arc<QpInner>,
         limits: SendLimits,
         calls: Option<Calls>,
@@ -91,7 +90,7 @@ impl SendQueue {
             requests: Prepared::none(),
             raw: qp.raw(),
             limits,
-            standing,
+            reads: 0,
             calls,
             qp,
         }
@@ -410,7 +409,7 @@ impl SendQueue {
                     "this one was destroyed at the end of a scope",
                 ));
             }
-            if !self.standing.is_connected() {
+            if !self.qp.standing().is_connected() {
                 return Err(early());
             }
             self.open();
@@ -423,6 +422,7 @@ impl SendQueue {
 
     /// Prepares the requests, and lets the producer post: with the first request, since a queue may never have one.
     fn open(&mut self) {
+        self.reads = self.qp.standing().reads();
         self.requests = Prepared::new(self.limits.max_sge);
         for (shape, work, flags) in [
             (Shape::Plain, Work::send(), 0),
@@ -456,8 +456,13 @@ impl SendQueue {
         if wanted > fetch.remote().len().into() {
             return Err(too_short(wanted, fetch.remote().len()));
         }
-        // A connection says how many reads it has when it stands.
-        if self.standing.is_connected() && self.standing.reads() == 0 {
+        self.check_reads()
+    }
+
+    /// That the connection has reads and atomics, which it says when it stands.
+    pub(super) fn check_reads(&self) -> Result<()> {
+        let standing = || self.qp.standing();
+        if self.reads == 0 && standing().is_connected() && standing().reads() == 0 {
             return Err(no_reads());
         }
         Ok(())
