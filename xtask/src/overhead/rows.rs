@@ -119,7 +119,7 @@ pub(crate) const ROWS: &[Row] = &[
         // More than for a list. C's loop makes each call when it has the request, and so writes none: that spares it 16. Ours may
         // not, since a provider holds locks between the calls, and the program's code runs there: it writes the request, and
         // makes the calls in a walk over the list, which is 18. For a list, the walk is the provider's.
-        // With librxe 44, its code counted in the VM, C's loop takes 202.8 for a list and 145.3 by calls, ours 224.0 and 206.2.
+        // With librxe 44, its code counted in the VM, C's loop takes 202.8 for a list and 145.3 by calls, ours 224.2 and 206.4.
         rust: &[Rust::safe(60.0).over(BOOKS).each(32)],
     },
     Row {
