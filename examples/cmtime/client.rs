@@ -1,14 +1,11 @@
 //! The client: each step for all connections, and then the next one.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use rdmacm::{
-    CmId, ConnParam, Error, Event, EventChannel, EventKind, QueuePair, RetryCount, Token,
-};
+use rdmacm::{CmId, ConnParam, Error, Event, EventChannel, EventKind, QueuePair, RetryCount};
 
 use crate::Args;
 use crate::events::check;
@@ -26,9 +23,9 @@ struct Conn {
 
 /// What the thread that starts the steps shares with the one that reads events.
 struct Run<'r> {
+    /// In the order of their tokens, by which events name them.
     conns: Vec<Conn>,
     times: &'r [Times],
-    by_token: HashMap<Token, usize>,
     clock: Clock,
     /// How many connections have ended each step.
     ended: [AtomicUsize; STEPS],
@@ -63,12 +60,8 @@ pub(crate) fn run(args: &Args, server: &str) -> Outcome {
     }
     totals[Step::CreateId as usize] = start.elapsed();
 
-    let by_token = conns
-        .iter()
-        .zip(0..)
-        .map(|(conn, at)| (conn.id.token(), at));
+    conns.sort_by_key(|conn| conn.id.token());
     let run = Run {
-        by_token: by_token.collect(),
         conns,
         times: &times,
         clock,
@@ -219,7 +212,8 @@ impl Run<'_> {
 
     /// Ends the step that an event is the end of.
     fn take(&self, event: &Event) {
-        let Some(&at) = self.by_token.get(&event.id) else {
+        let token = |conn: &Conn| conn.id.token();
+        let Ok(at) = self.conns.binary_search_by_key(&event.id, token) else {
             return;
         };
         let conn = &self.conns[at];

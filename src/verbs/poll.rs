@@ -9,7 +9,6 @@ use rdma_sys::{ibv_wc, ibv_wc_opcode, ibv_wc_status};
 use super::completion::{Bare, Completion, Done, Foreign, Received, Sent};
 use super::cq::{BATCH, CompletionQueue};
 use super::datagram::Datagram;
-use super::mailbox::Mail;
 use super::op::Op;
 use super::pieces::{Pieces, Spread};
 use super::ring::{Ring, id_after, id_before};
@@ -183,12 +182,11 @@ impl CompletionQueue {
     }
 
     pub(super) fn read_mail(&mut self) {
-        for mail in self.shared.mailbox().collect() {
-            match mail {
-                Mail::Attach(ring) => self.table.set(ring),
-                Mail::Retire(index, depth) => self.retiring.push((index, depth)),
-            }
+        let mail = self.shared.mailbox().collect();
+        for ring in mail.attached {
+            self.table.set(ring);
         }
+        self.retiring.extend(mail.retired);
     }
 
     /// What the entry that was taken is about: whatever is not one of the plain ones.

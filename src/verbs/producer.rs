@@ -53,8 +53,8 @@ impl Producer {
     pub(super) fn shut(ring: RingArc) -> Self {
         Self {
             slot: NonNull::from(&SHUT),
-            end: ring.at(ring.depth),
-            first: ring.at(0),
+            end: ring.end(),
+            first: ring.first(),
             gap: (ring.lap() as u64 - u64::from(ring.depth)) << NUMBER_SHIFT,
             next: ring.index_bits(),
             run: 0,
@@ -78,7 +78,8 @@ impl Producer {
     /// Goes to the slot of `id`, a request that can be posted.
     fn go_to(&mut self, id: u64) {
         self.next = id;
-        self.slot = NonNull::from(self.slot_of(id));
+        // SAFETY: the producer keeps its ring.
+        self.slot = unsafe { self.ring.place().at(id) };
     }
 
     /// Ends posting: from now on no slot is free.
@@ -103,8 +104,8 @@ impl Producer {
     /// The next slot, if it is free.
     #[inline]
     pub(super) fn ready(&self) -> Option<Ready> {
-        // SAFETY: the producer keeps its ring; the other slot is a static.
-        let is_free = unsafe { self.slot.as_ref() }.is_free();
+        // SAFETY: the producer keeps its ring, where there is an id at least; the other slot is a static.
+        let is_free = unsafe { Slot::is_free_at(self.slot) };
         let ready = Ready {
             slot: self.slot,
             id: self.next,

@@ -240,7 +240,7 @@ pub(super) unsafe fn new_of_type(
         Some(srq) => srq.attach(&init.recv_cq).map(|()| {
             let recv = Receives::Shared(srq.clone(), init.recv_cq.clone());
             // Never opened.
-            (recv, Producer::shut(RingArc::new(1, 1, 0)))
+            (recv, Producer::shut(RingArc::new(1, max_recv_sge, 0)))
         }),
     };
     let (recv, recv_producer) = match recv {
@@ -292,7 +292,7 @@ pub(super) unsafe fn new_of_type(
     };
     Ok(QueuePair {
         send: SendQueue::new(send_producer, Arc::clone(&inner), limits, calls),
-        recv: ReceiveQueue::new(recv_producer, inner, max_recv_sge),
+        recv: ReceiveQueue::new(recv_producer, inner),
     })
 }
 

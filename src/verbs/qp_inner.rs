@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_queue_pair_takes_little_memory() {
-        assert_eq!(size_of::<QueuePair>(), 192);
+        assert_eq!(size_of::<QueuePair>(), 184);
         // Two counts come before it in an `Arc`, and eight bytes of the allocator's.
         assert_eq!(16 + size_of::<QpInner>() + 8, 144);
     }

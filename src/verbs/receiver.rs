@@ -17,7 +17,6 @@ pub(super) struct Receiver {
     pub(super) producer: Producer,
     /// Made while the producer is shut, before it opens.
     request: Prepared<ibv_recv_wr, 1>,
-    max_sge: u32,
 }
 
 /// The queue behind a [`Receiver`].
@@ -53,11 +52,10 @@ pub(super) trait Target {
 
 impl Receiver {
     /// Of a producer that is shut: the first receive opens it.
-    pub(super) fn new(producer: Producer, max_sge: u32) -> Self {
+    pub(super) fn new(producer: Producer) -> Self {
         Self {
             producer,
             request: Prepared::none(),
-            max_sge,
         }
     }
 
@@ -74,8 +72,9 @@ impl Receiver {
         user: u64,
     ) -> Result<(), Refused<S::Back>> {
         let pieces = sink.pieces();
-        if pieces > 1 && pieces > self.max_sge as usize {
-            let error = too_many(T::OP, T::MAX_SGE, pieces, self.max_sge);
+        if pieces > 1 && pieces > self.producer.ring().pieces() as usize {
+            let limit = self.producer.ring().pieces();
+            let error = too_many(T::OP, T::MAX_SGE, pieces, limit);
             return Err(Refused::with(error, sink.back()));
         }
         let ready = match self.producer.ready() {
@@ -131,7 +130,7 @@ impl Receiver {
     #[inline(never)]
     fn make_ready<T: Target>(&mut self, to: &T) -> Option<Ready> {
         if self.request.is_none() && to.is_open() {
-            self.request = Prepared::new(self.max_sge);
+            self.request = Prepared::new(self.producer.ring().pieces());
             self.producer.open();
             return self.producer.ready();
         }

@@ -39,9 +39,9 @@ unsafe impl Send for Own {}
 unsafe impl Sync for Own {}
 
 impl ReceiveQueue {
-    pub(super) fn new(producer: Producer, qp: Arc<QpInner>, max_sge: u32) -> Self {
+    pub(super) fn new(producer: Producer, qp: Arc<QpInner>) -> Self {
         Self {
-            receiver: Receiver::new(producer, max_sge),
+            receiver: Receiver::new(producer),
             own: Own { raw: qp.raw(), qp },
         }
     }

@@ -4,7 +4,7 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::ptr::{self, NonNull};
 use std::slice;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::buf::{Buf, Piece};
 use super::datagram::Arrivals;
@@ -21,8 +21,9 @@ use super::stage::Further;
 ///
 /// # Invariants
 ///
-/// `slots` leads to [`lap`](Self::lap) and one slots and, behind them, [`cells`](Self::cells) cells, which live as long as the
-/// ring: [`RingArc`](super::ring_arc::RingArc) has them in the ring's own allocation. They are shared by reference only.
+/// `slots` leads to a lap of slots and, behind them, the id of one more that is taken for good and [`cells`] cells. They live as
+/// long as the ring: [`RingArc`](super::ring_arc::RingArc) has them in the ring's own allocation. They are shared by reference
+/// only.
 pub(super) struct Ring {
     slots: NonNull<Slot>,
     extra: Option<Box<Extra>>,
@@ -93,13 +94,24 @@ impl Place {
     /// The ring of this place is alive, for as long as the reference is used.
     #[inline]
     pub(super) unsafe fn slot<'a>(self, id: u64) -> &'a Slot {
+        // SAFETY: the caller's own obligation.
+        let slot = unsafe { self.at(id) };
+        // SAFETY: the caller keeps the ring alive; slots are shared by reference only.
+        unsafe { slot.as_ref() }
+    }
+
+    /// Where the slot of the request `id` is: a pointer from which those of the others can be reached.
+    ///
+    /// # Safety
+    ///
+    /// The ring of this place is alive.
+    #[inline]
+    pub(super) unsafe fn at(self, id: u64) -> NonNull<Slot> {
         // CAST: masked to 32 bits.
         #[expect(clippy::cast_possible_truncation, reason = "masked to 32 bits")]
         let offset = ((id >> OFFSET_SHIFT) as u32 & self.mask) as usize;
         // SAFETY: the mask keeps the offset inside the ring's slots, at the start of one.
-        let slot = unsafe { self.slots.byte_add(offset) };
-        // SAFETY: the caller keeps the ring alive; slots are shared by reference only.
-        unsafe { slot.as_ref() }
+        unsafe { self.slots.byte_add(offset) }
     }
 }
 
@@ -129,13 +141,15 @@ impl Ring {
             has_many_consumers,
             settled: AtomicBool::new(false),
         };
-        for place in 0..=this.lap() {
+        for place in 0..this.lap() {
             let id = if place < depth as usize { 0 } else { NEVER };
             // SAFETY: inside the slots, by the caller's promise.
             let slot = unsafe { slots.add(place) };
             // SAFETY: as above: room for a slot, which nobody uses yet.
             unsafe { slot.write(Slot::new(id)) };
         }
+        // SAFETY: as above: room for an id, which nobody uses yet.
+        unsafe { this.behind().write(AtomicU64::new(NEVER)) };
         for place in 0..cells(depth, further_each) {
             // SAFETY: inside the cells, by the caller's promise.
             let cell = unsafe { this.first_cell().add(place) };
@@ -147,17 +161,29 @@ impl Ring {
 
     fn slots(&self) -> &[Slot] {
         // SAFETY: so many slots live as long as the ring, and are shared by reference only (the invariant).
-        unsafe { slice::from_raw_parts(self.slots.as_ptr(), self.lap() + 1) }
+        unsafe { slice::from_raw_parts(self.slots.as_ptr(), self.lap()) }
     }
 
-    /// The slot at a place, which may be the one behind the last of a lap.
-    pub(super) fn at(&self, place: u32) -> NonNull<Slot> {
-        NonNull::from(&self.slots()[place as usize])
+    /// Where the first slot is.
+    pub(super) fn first(&self) -> NonNull<Slot> {
+        self.slots
+    }
+
+    /// What is behind the last slot for a request: it has the id of one that is taken for good, and may have nothing else.
+    pub(super) fn end(&self) -> NonNull<Slot> {
+        // SAFETY: the depth is at most a lap, and behind a lap there is an id (the invariant).
+        unsafe { self.slots.add(self.depth as usize) }
+    }
+
+    /// The id behind the slots.
+    fn behind(&self) -> NonNull<AtomicU64> {
+        // SAFETY: the slots have an end, where the id is (the invariant).
+        unsafe { self.slots.add(self.lap()) }.cast()
     }
 
     fn first_cell(&self) -> NonNull<Cell> {
-        // SAFETY: the slots have an end, where the cells are (the invariant).
-        unsafe { self.slots.add(self.lap() + 1) }.cast()
+        // SAFETY: the cells are right behind the id (the invariant).
+        unsafe { self.behind().add(1) }.cast()
     }
 
     pub(super) fn place(&self) -> Place {
@@ -211,6 +237,11 @@ impl Ring {
 
     pub(super) fn further_each(&self) -> u8 {
         self.further_each
+    }
+
+    /// How many buffers a request may have.
+    pub(super) fn pieces(&self) -> u32 {
+        u32::from(self.further_each) + 1
     }
 
     fn position(&self, slot: &Slot) -> usize {
@@ -318,8 +349,7 @@ impl fmt::Debug for Place {
     }
 }
 
-/// How many numbers there are in a lap of a ring: a power of two. There is one more slot than a mask can reach, so that behind
-/// the last there is always one that is taken.
+/// How many numbers there are in a lap of a ring, and slots: a power of two, which a mask can reach.
 pub(super) const fn lap(depth: u32) -> u32 {
     depth.next_power_of_two()
 }

@@ -158,6 +158,18 @@ impl Slot {
         self.id.load(Ordering::Acquire) == 0
     }
 
+    /// Whether a slot is free, of which nothing but the id is looked at.
+    ///
+    /// # Safety
+    ///
+    /// There is the id of a slot at least.
+    #[inline]
+    pub(super) unsafe fn is_free_at(slot: NonNull<Self>) -> bool {
+        // SAFETY: the id is there, by the caller's promise, and shared by reference only.
+        let id = unsafe { &(*slot.as_ptr()).id };
+        id.load(Ordering::Acquire) == 0
+    }
+
     /// Puts a request in and publishes it.
     ///
     /// # Safety

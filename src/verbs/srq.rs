@@ -192,7 +192,7 @@ impl SharedReceiveQueue {
             pd: pd.clone(),
         };
         Ok(Self {
-            receiver: Receiver::new(producer, max_sge),
+            receiver: Receiver::new(producer),
             posted: Posted { raw, several },
             shared: SharedQueue {
                 inner: Arc::new(inner),
