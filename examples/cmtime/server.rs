@@ -1,8 +1,7 @@
-//! The server: one thread reads events, the other answers.
+//! The server: reads every event that there is, then answers one.
 
 use std::collections::HashMap;
-use std::sync::mpsc::{self, Receiver};
-use std::thread;
+use std::sync::mpsc;
 
 use rdmacm::{CmId, ConnRequest, Error, EventChannel, EventKind, QueuePair, Token};
 
@@ -11,12 +10,22 @@ use crate::events::{self, Format};
 use crate::qp::Queues;
 use crate::tool::Outcome;
 
-/// What the reader hands over. An end comes behind the request that it belongs to.
+/// What is to do for an event. An end comes behind the request that it belongs to.
 enum Job {
     Accept(ConnRequest),
     End(Token),
 }
 
+/// The connections. The order is the order of dropping: queue pairs go before their queues.
+#[derive(Default)]
+struct Conns {
+    /// Each keeps its id. They are boxed, so that a table with room for more has no room for whole queue pairs.
+    qps: HashMap<Token, Box<QueuePair>>,
+    queues: Queues,
+}
+
+/// Serves with one thread. A request that was read keeps its event until it was answered: another thread that answers would
+/// leave the memory of the events behind, a third of a kibibyte for each connection of a burst, and use new memory for its own.
 pub(crate) fn run(args: &Args) -> Outcome {
     let channel = EventChannel::new()?;
     let listener = CmId::new(&channel)?;
@@ -24,56 +33,54 @@ pub(crate) fn run(args: &Args) -> Outcome {
     listener.bind_addr(addr)?;
     listener.listen(0)?;
     println!("listening on {addr}");
-    let (sender, jobs) = mpsc::channel();
-    thread::scope(|scope| {
-        scope.spawn(|| answer(jobs));
-        let sender = sender;
-        loop {
-            let Some(event) = channel.wait(None)? else {
-                continue;
-            };
+    let mut conns = Conns::default();
+    // A queue in blocks, each of which is freed when it was answered.
+    let (later, jobs) = mpsc::channel();
+    let mut is_idle = true;
+    loop {
+        // Requests that are not read count against the listener's backlog, and the kernel drops those above it.
+        let event = if is_idle {
+            channel.wait(None)?
+        } else {
+            channel.try_event()?
+        };
+        if let Some(event) = event {
+            is_idle = false;
             let job = match event.kind {
                 EventKind::ConnectRequest(request) => Job::Accept(request),
                 EventKind::Disconnected(_) => Job::End(event.id),
                 _ => continue,
             };
-            // The receiver ends after the sender.
-            let _ = sender.send(job);
-        }
-    })
-}
-
-fn answer(jobs: Receiver<Job>) {
-    // Queue pairs go before their queues, and ids after their queue pairs.
-    let mut queues = Queues::default();
-    let mut conns = HashMap::new();
-    for job in jobs {
-        let result = match job {
-            Job::Accept(request) => {
-                let token = request.token();
-                accept(request, &mut queues).map(|conn| {
-                    conns.insert(token, conn);
-                })
+            later.send(job)?;
+        } else if let Ok(job) = jobs.try_recv() {
+            if let Err(error) = conns.answer(job) {
+                eprintln!("error: {error}");
             }
-            Job::End(token) => conns.remove(&token).map_or(Ok(()), |conn| end(*conn)),
-        };
-        if let Err(error) = result {
-            eprintln!("error: {error}");
+        } else {
+            is_idle = true;
         }
     }
 }
 
-/// A connection. It is boxed, so that a table with room for more has no room for whole queue pairs.
-type Conn = Box<(QueuePair, CmId)>;
+impl Conns {
+    fn answer(&mut self, job: Job) -> Result<(), Error> {
+        match job {
+            Job::Accept(request) => self.accept(request),
+            // The peer was answered when this was read.
+            Job::End(token) => match self.qps.remove(&token) {
+                Some(qp) => qp.destroy(),
+                None => Ok(()),
+            },
+        }
+    }
 
-/// Accepts. A failure rejects.
-fn accept(request: ConnRequest, queues: &mut Queues) -> Result<Conn, Error> {
-    let context = request.context()?;
-    let qp = queues.create_qp(&context, |pd, init| request.create_qp(pd, init))?;
-    Ok(Box::new((qp, request.accept()?)))
-}
-
-/// Ends a connection that the peer has ended: it was answered when that was read.
-fn end((qp, _id): (QueuePair, CmId)) -> Result<(), Error> {
-    qp.destroy()
+    /// Accepts. A failure rejects.
+    fn accept(&mut self, request: ConnRequest) -> Result<(), Error> {
+        let context = request.context()?;
+        let create = |pd: &_, init: &_| request.create_qp(pd, init);
+        let qp = self.queues.create_qp(&context, create)?;
+        let id = request.accept()?;
+        self.qps.insert(id.token(), Box::new(qp));
+        Ok(())
+    }
 }
