@@ -68,8 +68,8 @@
 //!
 //! # Many connections at once
 //!
-//! One [`EventChannel`] for all ids, with one thread that reads it and hands requests to another: to make a queue pair and to
-//! accept takes the kernel longer than to read the next request. A few completion queues and one domain for all queue pairs.
+//! One [`EventChannel`] for all ids, and a thread that reads every event there is before it answers one: what nobody has read
+//! counts against the listener's backlog. The same thread may answer. A few completion queues and one domain for all queue pairs.
 //! On the connecting side each step is started for all ids before the next one is. So does the example `cmtime`, which
 //! `cargo xtask bench` measures beside its twin in C.
 //!

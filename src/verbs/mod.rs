@@ -27,6 +27,9 @@
 //! the last. That costs a walk over the list, 18 instructions a request, which a provider makes itself in the classic way: with
 //! librxe 44, its code counted, a batch of 32 takes 206 instructions a request by calls, and 224 in the classic way.
 //!
+//! **What a queue pair takes.** Many only stand and wait. So a ring lies in one allocation with its slots ([`ring_arc`]), the owner
+//! of a pair is the handle of its id, and what posting needs is made with the first request ([prepared]).
+//!
 //! **Who keeps registered memory.** A [`Region`](region): it deregisters before it lets go of the owner of the memory, and leaks
 //! both where that fails. Whose bytes they are meanwhile is said by the type around it: a pool's buffers are the program's or a
 //! request's, [`Exposed`] memory is everybody's and is only copied. A memory [`Window`] opens a part of it to one peer; the

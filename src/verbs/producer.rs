@@ -20,7 +20,7 @@ pub(super) struct Ready {
     pub(super) id: u64,
 }
 
-/// The posting side of a [`Ring`]: there is one, and it is used through `&mut`.
+/// The posting side of a [`Ring`](super::ring::Ring): there is one, and it is used through `&mut`.
 ///
 /// # Invariants
 ///

@@ -118,3 +118,10 @@ pub(super) fn no_reads() -> Error {
         "this one was made with 0: the queue pair would never carry them out",
     )
 }
+
+/// Soft-RoCE takes a send before the connection stands, reports an error, and sends it later all the same.
+#[cold]
+pub(super) fn early() -> Error {
+    let found = "this one is not connected yet";
+    Error::state(OP, "a connected queue pair", found)
+}

@@ -12,7 +12,7 @@ use super::qp_inner::QpInner;
 use super::recv_queue::ReceiveQueue;
 use super::refused::{Refused, full};
 use super::remote::RemoteMemory;
-use super::send_limits::{SendLimits, no_reads, post_error, too_short};
+use super::send_limits::{SendLimits, early, no_reads, post_error, too_short};
 use super::slot::{Held, Kind};
 use super::stage::{Memory, Payload, Sink, Stage};
 use super::work::{ATOMIC, Fetch, Work};
@@ -493,11 +493,4 @@ impl SendQueue {
     pub fn is_idle(&self) -> bool {
         self.producer.ring().is_empty()
     }
-}
-
-/// Soft-RoCE takes a send before the connection stands, reports an error, and sends it later all the same.
-#[cold]
-fn early() -> Error {
-    let found = "this one is not connected yet";
-    Error::state(OP, "a connected queue pair", found)
 }
