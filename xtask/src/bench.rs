@@ -20,8 +20,7 @@ mod table;
 use std::{
     fs,
     io::{self, Write},
-    net::{IpAddr, Ipv4Addr},
-    path::{Path, PathBuf},
+    path::Path,
     process::ExitCode,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -31,7 +30,7 @@ use anyhow::{Context as _, Result, bail};
 use softroce::{EXIT_TIME_LIMIT, Stdio, Vm};
 
 use self::{machine::Machine, summary::Summary};
-use crate::{cargo, device, setup};
+use crate::{cargo, device, setup, vm};
 
 /// Measure latency and bandwidth beside perftest's programs
 #[derive(Debug, clap::Args)]
@@ -59,9 +58,6 @@ pub(crate) struct Args {
 /// Fewer runs are no measurement.
 const LEAST: u32 = 3;
 
-/// The address of `rxe0` in the virtual machine.
-const VM_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1));
-
 /// How many rounds there are and how many seconds they may take when nothing else is said: all of the bench in less than 25
 /// minutes, and a quick look in less than 6.
 const USUAL: (u32, u64) = (15, 1410);
@@ -80,10 +76,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let address = if args.device {
         device::find()?.address
     } else {
-        VM_ADDRESS
+        vm::ADDRESS
     };
-    let perf = program("perf", &["--package", "perf"])?;
-    let cmtime = program("cmtime", &["--package", "rdmacm", "--example", "cmtime"])?;
+    let perf = cargo::program("perf", &["--package", "perf"])?;
+    let cmtime = cargo::program("cmtime", &["--package", "rdmacm", "--example", "cmtime"])?;
     let (rounds, time) = if args.quick { QUICK } else { USUAL };
     let rounds = args.runs.unwrap_or(rounds).max(1);
     let time = args.time.unwrap_or(time);
@@ -123,14 +119,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     println!("\n{}", table::text(&summaries));
     println!("The figures are in {RESULTS}, and a picture is beside them.");
     judge(&summaries, rounds)
-}
-
-/// Builds one of our programs, and says where it is.
-fn program(name: &str, which: &[&str]) -> Result<PathBuf> {
-    let built = cargo::build(&[&["build", "--release"], which].concat())?;
-    let found = built.into_iter().find(|executable| executable.name == name);
-    let found = found.with_context(|| format!("cargo built no program called {name}"))?;
-    Ok(found.path)
 }
 
 /// Says which rows are out of bounds.

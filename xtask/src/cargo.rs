@@ -57,6 +57,14 @@ pub(crate) fn build(args: &[&str]) -> Result<Vec<Executable>> {
     Ok(executables(&messages))
 }
 
+/// Builds one of our programs with the release profile, and says where it is.
+pub(crate) fn program(name: &str, which: &[&str]) -> Result<PathBuf> {
+    let built = build(&[&["build", "--release"], which].concat())?;
+    let found = built.into_iter().find(|executable| executable.name == name);
+    let found = found.with_context(|| format!("cargo built no program called {name}"))?;
+    Ok(found.path)
+}
+
 /// Picks the executables out of cargo's messages, one JSON value a line.
 fn executables(messages: &str) -> Vec<Executable> {
     messages.lines().filter_map(executable).collect()

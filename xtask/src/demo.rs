@@ -2,7 +2,6 @@
 
 use std::{
     io,
-    net::{IpAddr, Ipv4Addr},
     path::PathBuf,
     process::ExitCode,
     time::{Duration, Instant},
@@ -13,7 +12,7 @@ use softroce::{EXIT_TIME_LIMIT, Stdio, Vm, host};
 
 use crate::{
     cargo::{self, Executable},
-    device, setup,
+    device, setup, vm,
 };
 
 /// See the example `accept` accept the example `connect` over RDMA
@@ -26,9 +25,6 @@ pub(crate) struct Args {
     #[arg(long)]
     install: bool,
 }
-
-/// The address of `rxe0` in the virtual machine.
-const VM_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1));
 
 /// For the boot and both sides. The slowest boot seen under emulation took 17 s.
 const TIME_LIMIT: Duration = Duration::from_secs(180);
@@ -49,7 +45,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         (device.address, format!("on this machine's {}", device.name))
     } else {
         (
-            VM_ADDRESS,
+            vm::ADDRESS,
             "in the micro-VM, on its soft-RoCE device rxe0".to_owned(),
         )
     };

@@ -3,7 +3,13 @@
 //! Everything passes through: standard input, output and error, and the status. This is `softroce run` with the options
 //! that a chore needs; `cargo run -p softroce -- run --help` shows all.
 
-use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    ffi::OsString,
+    net::{IpAddr, Ipv4Addr},
+    path::PathBuf,
+    process::ExitCode,
+    time::Duration,
+};
 
 use anyhow::Result;
 use softroce::Vm;
@@ -38,6 +44,9 @@ pub(crate) struct Args {
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
 }
+
+/// The address of `rxe0` in the virtual machine.
+pub(crate) const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1));
 
 /// Runs the command and gives its status.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
