@@ -5,22 +5,20 @@
 //! difference between 3200 and 1600 requests, by 1600, is what one request costs. The figure repeats exactly.
 
 mod callgrind;
+mod count;
 mod disassembly;
 mod rows;
 
-use std::{
-    path::PathBuf,
-    process::{Command, ExitCode, Stdio},
-};
+use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 
 use self::{
-    callgrind::Executed,
+    count::{Bench, COUNTS},
     disassembly::Disassemblies,
     rows::{ROWS, Row, Verdict, WAYS},
 };
-use crate::{setup, standin};
+use crate::setup;
 
 /// Count the instructions of post and poll beside plain C, against a provider that does nothing
 #[derive(Debug, clap::Args)]
@@ -33,28 +31,6 @@ pub(crate) struct Args {
     /// Install what is missing, with sudo if need be
     #[arg(long)]
     install: bool,
-}
-
-/// What a loop was run for, after a shorter run that nobody counts. The program in `benches/overhead` knows the same.
-const COUNTS: [u64; 2] = [1600, 3200];
-
-/// The program, and where it runs.
-#[derive(Debug)]
-struct Bench {
-    program: PathBuf,
-    libraries: PathBuf,
-    output: PathBuf,
-}
-
-/// What a loop costs.
-#[derive(Debug, Clone)]
-struct Cost {
-    /// Instructions for one request.
-    instructions: f64,
-    /// Allocations beyond those for half as many requests.
-    allocations: i64,
-    /// What the longer run has executed more often.
-    executed: Vec<Executed>,
 }
 
 /// Measures, prints the table, and says what is out of bounds, one line each. The status is 0 when every row is in bounds.
@@ -108,19 +84,6 @@ fn measure(args: &Args) -> Result<bool> {
 }
 
 impl Bench {
-    fn build() -> Result<Self> {
-        let libraries = standin::build()?;
-        let program = standin::release(&libraries, "overhead")?;
-        let output = setup::workspace().join("target/overhead");
-        std::fs::create_dir_all(&output)
-            .with_context(|| format!("cannot make {}", output.display()))?;
-        Ok(Self {
-            program,
-            libraries,
-            output,
-        })
-    }
-
     fn row(
         &self,
         row: &Row,
@@ -156,83 +119,11 @@ impl Bench {
             println!("{}", row.line(&c, Some((rust, &verdict))));
             let name = row.name_of(rust);
             faults.extend(verdict.fault(&name));
-            if cost.allocations != 0 {
-                faults.push(format!(
-                    "{name}: {} allocations in {} requests; there may be none",
-                    cost.allocations,
-                    COUNTS[1] - COUNTS[0]
-                ));
-            }
+            faults.extend(cost.allocated(&name));
             for locked in disassemblies.locked(&cost.executed)? {
                 faults.push(format!("{name}: executes a locked instruction: {locked}"));
             }
         }
         Ok(())
-    }
-
-    /// Runs one loop under callgrind.
-    fn cost(&self, symbol: &str) -> Result<Cost> {
-        let out = self.output.join(symbol);
-        let output = Command::new("valgrind")
-            .args(["--quiet", "--tool=callgrind", "--dump-instr=yes"])
-            .args(["--compress-pos=no", "--compress-strings=no"])
-            .arg(format!("--toggle-collect={symbol}"))
-            .arg(format!("--dump-after={symbol}"))
-            .arg(format!("--callgrind-out-file={}", out.display()))
-            .arg(&self.program)
-            .arg(symbol)
-            .env("LD_LIBRARY_PATH", &self.libraries)
-            .stdin(Stdio::null())
-            .stderr(Stdio::inherit())
-            .output()
-            .context("cannot run valgrind")?;
-        if !output.status.success() {
-            bail!(
-                "the loop {symbol} ended with {}; what it said is above",
-                output.status
-            );
-        }
-        let allocations = allocations(&String::from_utf8_lossy(&output.stdout))
-            .with_context(|| format!("the loop {symbol} has not said what it allocated"))?;
-        // The first part is the run that nobody counts.
-        let [less, more] = [2, 3].map(|part| {
-            let file = out.with_extension(part.to_string());
-            callgrind::read(&file)
-                .with_context(|| format!("cannot read what callgrind wrote, {}", file.display()))
-        });
-        let (less, more) = (less?, more?);
-        let executed = more.beyond(&less);
-        let sum: u64 = executed.iter().map(|one| one.times).sum();
-        // CAST: far below 2^52.
-        #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-        let instructions = sum as f64 / (COUNTS[1] - COUNTS[0]) as f64;
-        Ok(Cost {
-            instructions,
-            allocations,
-            executed,
-        })
-    }
-}
-
-/// The difference between the two lines `COUNT ALLOCATIONS` of the program.
-fn allocations(said: &str) -> Option<i64> {
-    let of = |count: u64| -> Option<i64> {
-        said.lines()
-            .filter_map(|line| line.split_once(' '))
-            .find(|(first, _)| *first == count.to_string())
-            .and_then(|(_, allocations)| allocations.parse().ok())
-    };
-    Some(of(COUNTS[1])? - of(COUNTS[0])?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_both_runs_allocate_is_not_of_the_loop() {
-        assert_eq!(allocations("32 3\n1600 5\n3200 5\n"), Some(0));
-        assert_eq!(allocations("1600 5\n3200 1605\n"), Some(1600));
-        assert_eq!(allocations("1600 5\n"), None);
     }
 }

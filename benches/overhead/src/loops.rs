@@ -10,6 +10,7 @@ use std::time::Duration;
 use rdmacm::{Buf, Completion, CompletionQueue, Inline, Scoped, Work, WrList};
 
 use crate::ends::{BUFFER_SIZE, Ends, INLINE_SIZE};
+use crate::polls::empty_poll;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
@@ -32,7 +33,7 @@ macro_rules! finish {
                     $done.check()?;
                     break $out;
                 }
-                None => {}
+                None => empty_poll(),
                 Some(_) => return Err(wrong("this is a completion of something else")),
             }
         }

@@ -2,12 +2,13 @@
 //!
 //! `cargo xtask overhead` runs this under callgrind, on the stand-in for the C libraries, and compares. The argument names a
 //! loop, which runs for a few requests that nobody counts, then for two counts, so that what is before and after the loop
-//! drops out of the difference. A line of output says for each how many allocations there were.
+//! drops out of the difference. A line of output says for each how many allocations and how many empty polls there were.
 
 mod alloc;
 mod c;
 mod ends;
 mod loops;
+mod polls;
 mod raw;
 
 use std::error::Error;
@@ -76,12 +77,13 @@ fn main() -> ExitCode {
 fn run(chosen: Loop, by_calls: bool) -> Result<(), Box<dyn Error>> {
     let mut ends = Ends::connect(by_calls)?;
     for count in COUNTS {
-        let before = alloc::count();
+        let before = (alloc::count(), polls::empty());
         match chosen {
             Loop::C(of_c) => c::run(of_c, &ends, count)?,
             Loop::Rust(ours) => ours(&mut ends, count)?,
         }
-        println!("{count} {}", alloc::count() - before);
+        let after = (alloc::count(), polls::empty());
+        println!("{count} {} {}", after.0 - before.0, after.1 - before.1);
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::error::Error;
 use rdma_sys::{ibv_send_wr, ibv_sge, ibv_wc, ibv_wc_status, ibv_wr_opcode};
 
 use crate::ends::{BUFFER_SIZE, Ends};
+use crate::polls::empty_poll;
 
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -35,7 +36,9 @@ pub(crate) fn loop_rust_send_raw(ends: &mut Ends, count: u64) -> Result<(), Box<
         // SAFETY: the list is one initialised request with one element; the memory outlives the loop, and the provider does not
         // touch it; there is one request at a time; every completion of the queue is polled raw.
         unsafe { qp.send.post_raw(&raw mut wr) }?;
-        while cq.poll_raw(&mut entries)? == 0 {}
+        while cq.poll_raw(&mut entries)? == 0 {
+            empty_poll();
+        }
         if entries[0].status != ibv_wc_status::IBV_WC_SUCCESS {
             return Err("a request failed".into());
         }
