@@ -1,4 +1,4 @@
-//! Compiles the C loops and the provider, each as a translation unit of its own.
+//! Compiles the C loops and what is put behind them, each as a translation unit of its own.
 
 use std::env;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=c");
     println!("cargo::rerun-if-env-changed=CC");
-    for unit in ["loops", "provider"] {
+    for unit in ["loops", "provider", "device"] {
         match compile(unit) {
             Ok(object) => println!("cargo::rustc-link-arg-bins={}", object.display()),
             Err(message) => {

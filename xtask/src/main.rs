@@ -1,8 +1,8 @@
 //! The chores of the project: `cargo xtask`.
 //!
 //! Each chore is one file with its arguments and a `run` that gives the status to exit with. What has gone wrong is
-//! told in one message, here. More commands, hidden from the help, are the parts of `demo`, `test` and `bench` that run
-//! beside the RDMA device: in the micro-VM this same program is started again with them.
+//! told in one message, here. More commands, hidden from the help, are the parts of `demo`, `test`, `bench` and `overhead` that
+//! run beside the RDMA device: in the micro-VM this same program is started again with them.
 
 mod bench;
 mod bindings;
@@ -53,6 +53,8 @@ enum Chore {
     #[command(hide = true)]
     BenchRuns(bench::runs::Args),
     #[command(hide = true)]
+    OverheadLibrxe(overhead::librxe::Args),
+    #[command(hide = true)]
     Ignored(ignored::Args),
 }
 
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
         Chore::Bench(args) => bench::run(&args),
         Chore::BenchRuns(args) => bench::runs::run(&args),
         Chore::Overhead(args) => overhead::run(&args),
+        Chore::OverheadLibrxe(args) => overhead::librxe::run(&args),
         Chore::Ci(args) => ci::run(&args),
         Chore::Pair(args) => pair::run(&args),
         Chore::Ignored(args) => ignored::run(&args),

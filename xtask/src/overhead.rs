@@ -3,10 +3,13 @@
 //! `benches/overhead` has the loops, in C and in Rust, and a provider that does nothing. It is built with the workspace's
 //! release profile, linked against the stand-in for the C libraries, and each loop runs under callgrind, which counts: the
 //! difference between 3200 and 1600 requests, by 1600, is what one request costs. The figure repeats exactly.
+//!
+//! With `--librxe` a device of the micro-VM is behind the loops of batches, and its provider is counted, too: `librxe`.
 
 mod callgrind;
 mod count;
 mod disassembly;
+pub(crate) mod librxe;
 mod rows;
 
 use std::process::ExitCode;
@@ -28,6 +31,9 @@ pub(crate) struct Args {
     /// Print what one of ours executes, with how often a request executes it
     #[arg(long)]
     listing: bool,
+    /// A batch with the provider librxe and its device instead, in the micro-VM
+    #[arg(long, conflicts_with_all = ["rows", "listing"])]
+    librxe: bool,
     /// Install what is missing, with sudo if need be
     #[arg(long)]
     install: bool,
@@ -35,6 +41,9 @@ pub(crate) struct Args {
 
 /// Measures, prints the table, and says what is out of bounds, one line each. The status is 0 when every row is in bounds.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if args.librxe {
+        return librxe::start(setup::consent(args.install));
+    }
     Ok(if measure(args)? {
         ExitCode::SUCCESS
     } else {
@@ -47,6 +56,7 @@ pub(crate) fn check(install: bool) -> Result<()> {
     let all = Args {
         rows: Vec::new(),
         listing: false,
+        librxe: false,
         install,
     };
     if !measure(&all)? {
@@ -57,7 +67,7 @@ pub(crate) fn check(install: bool) -> Result<()> {
 
 /// Whether every row is in bounds.
 fn measure(args: &Args) -> Result<bool> {
-    setup::ensure(&setup::overhead_needs(), setup::consent(args.install))?;
+    setup::ensure(&setup::overhead_needs(false), setup::consent(args.install))?;
     for name in &args.rows {
         if !ROWS.iter().any(|row| row.key == name) {
             let known: Vec<&str> = ROWS.iter().map(|row| row.key).collect();
@@ -68,7 +78,7 @@ fn measure(args: &Args) -> Result<bool> {
         }
     }
     let chosen = |row: &&Row| args.rows.is_empty() || args.rows.iter().any(|name| name == row.key);
-    let bench = Bench::build()?;
+    let bench = Bench::on_standin()?;
     let mut disassemblies = Disassemblies::default();
     let mut faults = Vec::new();
     if !args.listing {

@@ -52,8 +52,12 @@ pub(crate) fn bench_needs(own_device: bool) -> Vec<Need> {
 }
 
 /// What `cargo xtask overhead` needs.
-pub(crate) fn overhead_needs() -> Vec<Need> {
-    [BUILD, COUNTING].concat()
+pub(crate) fn overhead_needs(librxe: bool) -> Vec<Need> {
+    if librxe {
+        [&demo_needs(false)[..], COUNTING].concat()
+    } else {
+        [BUILD, COUNTING].concat()
+    }
 }
 
 /// What `cargo xtask ci` needs.

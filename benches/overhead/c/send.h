@@ -50,12 +50,12 @@ static ALWAYS_INLINE int written(struct work *work, long count, unsigned int fla
 }
 
 /* Fills a request of the free list in. */
-static ALWAYS_INLINE void fill(struct request *request, unsigned int flags, uint32_t length)
+static ALWAYS_INLINE void fill(struct request *request, unsigned int flags, uint32_t length, uint32_t lkey)
 {
 	request->sges[0] = (struct ibv_sge){
 		.addr = (uintptr_t)request->buffers[0],
 		.length = length,
-		.lkey = LKEY,
+		.lkey = lkey,
 	};
 	request->wr = (struct ibv_send_wr){
 		.wr_id = (uintptr_t)request,
@@ -76,7 +76,7 @@ static ALWAYS_INLINE int books(struct work *work, long count, unsigned int flags
 
 		if (!request)
 			return -1;
-		fill(request, IBV_SEND_SIGNALED | flags, length);
+		fill(request, IBV_SEND_SIGNALED | flags, length, LKEY);
 		if (ibv_post_send(work->qps[i % pairs], &request->wr, &bad_wr))
 			return -1;
 		request = (struct request *)(uintptr_t)finish(work->cq);
@@ -199,7 +199,7 @@ int loop_c_pieces_books(struct work *work, long count)
 
 		if (!request)
 			return -1;
-		fill(request, IBV_SEND_SIGNALED, BUFFER_SIZE / 2);
+		fill(request, IBV_SEND_SIGNALED, BUFFER_SIZE / 2, LKEY);
 		request->sges[1] = (struct ibv_sge){
 			.addr = (uintptr_t)request->buffers[1],
 			.length = BUFFER_SIZE / 2,

@@ -106,7 +106,7 @@ static ALWAYS_INLINE int give_back_batch(struct ibv_cq *cq, struct list *list)
 	return 0;
 }
 
-int loop_c_batch_books(struct work *work, long count)
+static ALWAYS_INLINE int batch_books(struct work *work, long count, uint32_t lkey)
 {
 	struct list *list = all_requests();
 	struct ibv_send_wr *bad_wr;
@@ -120,7 +120,7 @@ int loop_c_batch_books(struct work *work, long count)
 
 			if (!request)
 				return -1;
-			fill(request, IBV_SEND_SIGNALED, BUFFER_SIZE);
+			fill(request, IBV_SEND_SIGNALED, BUFFER_SIZE, lkey);
 			*link = &request->wr;
 			link = &request->wr.next;
 		}
@@ -132,14 +132,25 @@ int loop_c_batch_books(struct work *work, long count)
 	return 0;
 }
 
+int loop_c_batch_books(struct work *work, long count)
+{
+	return batch_books(work, count, LKEY);
+}
+
+/* With a device behind it. */
+int loop_c_device_books(struct work *work, long count)
+{
+	return batch_books(work, count, work->lkey);
+}
+
 /* The same by calls. */
 
-static ALWAYS_INLINE void send_by_call(struct ibv_qp_ex *qp, uint64_t wr_id, uint64_t addr)
+static ALWAYS_INLINE void send_by_call(struct ibv_qp_ex *qp, uint64_t wr_id, uint64_t addr, uint32_t lkey)
 {
 	qp->wr_id = wr_id;
 	qp->wr_flags = IBV_SEND_SIGNALED;
 	ibv_wr_send(qp);
-	ibv_wr_set_sge(qp, LKEY, addr, BUFFER_SIZE);
+	ibv_wr_set_sge(qp, lkey, addr, BUFFER_SIZE);
 }
 
 int loop_c_batch_wr_written(struct work *work, long count)
@@ -152,7 +163,7 @@ int loop_c_batch_wr_written(struct work *work, long count)
 	for (long posted = 0; posted < count; posted += BATCH) {
 		ibv_wr_start(qp);
 		for (int i = 0; i < BATCH; i++)
-			send_by_call(qp, buffers[i], buffers[i]);
+			send_by_call(qp, buffers[i], buffers[i], LKEY);
 		if (ibv_wr_complete(qp))
 			return -1;
 		if (finish_batch(work->cq, buffers))
@@ -167,7 +178,7 @@ int loop_c_batch_wr_kept(struct work *work, long count)
 	return loop_c_batch_wr_written(work, count);
 }
 
-int loop_c_batch_wr_books(struct work *work, long count)
+static ALWAYS_INLINE int batch_wr_books(struct work *work, long count, uint32_t lkey)
 {
 	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(work->qps[0]);
 	struct list *list = all_requests();
@@ -181,7 +192,7 @@ int loop_c_batch_wr_books(struct work *work, long count)
 				ibv_wr_abort(qp);
 				return -1;
 			}
-			send_by_call(qp, (uintptr_t)request, (uintptr_t)request->buffers[0]);
+			send_by_call(qp, (uintptr_t)request, (uintptr_t)request->buffers[0], lkey);
 		}
 		if (ibv_wr_complete(qp))
 			return -1;
@@ -189,6 +200,17 @@ int loop_c_batch_wr_books(struct work *work, long count)
 			return -1;
 	}
 	return 0;
+}
+
+int loop_c_batch_wr_books(struct work *work, long count)
+{
+	return batch_wr_books(work, count, LKEY);
+}
+
+/* With a device behind it, whose provider may have no calls. */
+int loop_c_device_wr_books(struct work *work, long count)
+{
+	return ibv_qp_to_qp_ex(work->qps[0]) ? batch_wr_books(work, count, work->lkey) : -1;
 }
 
 /* A run: requests of which only the last is signalled. When that one is done, so are those before it. */
@@ -249,7 +271,7 @@ int loop_c_run_books(struct work *work, long count)
 
 			if (!request)
 				return -1;
-			fill(request, j == RUN - 1 ? IBV_SEND_SIGNALED : 0, BUFFER_SIZE);
+			fill(request, j == RUN - 1 ? IBV_SEND_SIGNALED : 0, BUFFER_SIZE, LKEY);
 			if (ibv_post_send(work->qps[0], &request->wr, &bad_wr))
 				return -1;
 			posted[j] = request;

@@ -17,6 +17,8 @@ struct work {
 	struct ibv_qp *qps[PAIRS];
 	struct ibv_cq *cq;
 	struct ibv_srq *srq;
+	/* Of the loops' memory, if there is a device behind them. */
+	uint32_t lkey;
 };
 
 #endif

@@ -1,10 +1,14 @@
-//! The C side: the loops of `c/loops.c` and the provider of `c/provider.c`.
+//! The C side: the loops of `c/loops.c`, the provider of `c/provider.c`, and what `c/device.c` puts before a device's own.
 #![expect(unsafe_code, reason = "calls C")]
 
 use std::error::Error;
 use std::ffi::{c_int, c_long, c_void};
 
-use rdma_sys::{ibv_context, ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_wc};
+use rdma_sys::{
+    ibv_context, ibv_cq, ibv_mr, ibv_pd, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_wc,
+};
+
+use rdmacm::ProtectionDomain;
 
 use crate::ends::{Ends, PAIRS as QPS};
 
@@ -15,6 +19,7 @@ pub(crate) struct Work {
     pub(crate) qps: [*mut ibv_qp; QPS],
     pub(crate) cq: *mut ibv_cq,
     pub(crate) srq: *mut ibv_srq,
+    pub(crate) lkey: u32,
 }
 
 pub(crate) type CLoop = unsafe extern "C" fn(*mut Work, c_long) -> c_int;
@@ -39,6 +44,7 @@ loops! {
     loop_c_pairs_kept loop_c_pairs_written loop_c_pairs_books
     loop_c_batch_kept loop_c_batch_written loop_c_batch_books
     loop_c_batch_wr_kept loop_c_batch_wr_written loop_c_batch_wr_books
+    loop_c_device_books loop_c_device_wr_books
     loop_c_run_kept loop_c_run_written loop_c_run_books
     loop_c_pieces_kept loop_c_pieces_written loop_c_pieces_books
 }
@@ -62,6 +68,8 @@ unsafe extern "C" {
         bad_wr: *mut *mut ibv_recv_wr,
     ) -> c_int;
     fn null_poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int;
+    fn wait_after_posts(qp: *mut ibv_qp);
+    fn register_memory(pd: *mut ibv_pd) -> *mut ibv_mr;
 }
 
 /// Puts the provider that does nothing behind everything that is posted to or polled from on `context`.
@@ -105,10 +113,33 @@ pub(crate) fn allow_calls() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// Has each post to `qp` wait until it is done.
+///
+/// # Safety
+///
+/// `qp` is alive, and nobody else posts to a queue pair of its device from now on.
+pub(crate) unsafe fn wait_for_posts(qp: *mut ibv_qp) {
+    // SAFETY: the caller's own obligation.
+    unsafe { wait_after_posts(qp) };
+}
+
+/// Registers the memory of the loops for as long as the program runs, and gives its key.
+pub(crate) fn register(pd: &ProtectionDomain) -> Result<u32, Box<dyn Error>> {
+    // SAFETY: the domain is alive, and the memory is the program's own for ever.
+    let mr = unsafe { register_memory(pd.as_raw()) };
+    if mr.is_null() {
+        let error = std::io::Error::last_os_error();
+        return Err(format!("cannot register the loops' memory: {error}").into());
+    }
+    // SAFETY: just made, and never deregistered.
+    Ok(unsafe { (*mr).lkey })
+}
+
 /// Runs a C loop for `count` requests.
 pub(crate) fn run(c_loop: CLoop, ends: &Ends, count: u64) -> Result<(), Box<dyn Error>> {
     let mut work = ends.work();
-    // SAFETY: the loops want live objects, which `ends` keeps, behind the provider that does nothing.
+    // SAFETY: the loops want live objects, which `ends` keeps. Those for a device want the key of their memory, which
+    // `ends` has then.
     let returned = unsafe { c_loop(&raw mut work, c_long::try_from(count)?) };
     if returned != 0 {
         return Err("a post or a completion failed".into());

@@ -1,8 +1,8 @@
-//! Connected queue pairs, made in the ordinary way and then put before the provider that does nothing.
+//! Connected queue pairs, made in the ordinary way, and what is behind them: the provider that does nothing, or a device.
 #![expect(unsafe_code, reason = "replaces the provider")]
 
 use std::error::Error;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use rdma_sys::ibv_qp;
@@ -12,6 +12,7 @@ use rdmacm::{
 };
 
 use crate::c::{self, Work};
+use crate::device;
 
 /// How many queue pairs share the completion queue.
 pub(crate) const PAIRS: usize = 8;
@@ -24,7 +25,22 @@ pub(crate) const BUFFERS: usize = 64;
 /// How long a message is that is posted inline.
 pub(crate) const INLINE_SIZE: usize = 32;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The address of the stand-in's first device.
+const STANDIN: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1));
+
+/// What is behind the pairs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Behind {
+    /// The provider that does nothing, on the stand-in.
+    Nothing {
+        /// The pairs are made so that batches are posted by calls.
+        by_calls: bool,
+    },
+    /// The provider of the device with this address. Each post to the first pair is a batch, and waits until it is done.
+    Device(IpAddr),
+}
 
 /// The clients' ends of as many connections as there are pairs, and one whose receives come from a shared queue.
 #[derive(Debug)]
@@ -34,6 +50,7 @@ pub(crate) struct Ends {
     pub(crate) srq: SharedReceiveQueue,
     pub(crate) pool: Pool,
     raw_qps: [*mut ibv_qp; PAIRS],
+    lkey: u32,
     /// What has to live beside them.
     _sharing: QueuePair,
     _others: Connecting,
@@ -50,10 +67,10 @@ struct Connecting {
 }
 
 impl Connecting {
-    fn new() -> Result<Self, Box<dyn Error>> {
+    fn new(address: IpAddr) -> Result<Self, Box<dyn Error>> {
         let server = EventChannel::new()?;
         let listener = CmId::new(&server)?;
-        listener.bind_addr(SocketAddr::from(([10, 9, 0, 1], 0)))?;
+        listener.bind_addr(SocketAddr::new(address, 0))?;
         listener.listen(0)?;
         Ok(Self {
             ids: Vec::new(),
@@ -85,8 +102,9 @@ impl Connecting {
         let EventKind::ConnectRequest(request) = next(&self.server)?.kind else {
             return Err("no request came".into());
         };
-        let their_cq = pd.context().create_cq(32)?;
-        let their_qp = request.create_qp(pd, &QueuePairInit::new(&their_cq.handle()))?;
+        let their_cq = pd.context().create_cq(2 * DEPTH)?;
+        let their_init = QueuePairInit::new(&their_cq.handle()).max_recv_wr(DEPTH);
+        let their_qp = request.create_qp(pd, &their_init)?;
         self.accepted.push((their_qp, their_cq, request.accept()?));
         let EventKind::Established(_) = next(&self.client)?.kind else {
             return Err("the connection was not established".into());
@@ -97,15 +115,22 @@ impl Connecting {
     }
 }
 
+impl Behind {
+    fn address(self) -> IpAddr {
+        match self {
+            Self::Nothing { .. } => STANDIN,
+            Self::Device(address) => address,
+        }
+    }
+}
+
 impl Ends {
-    /// Connects the pairs with themselves over the stand-in's first device.
-    ///
-    /// `by_calls`: they are made so that batches are posted by calls.
-    pub(crate) fn connect(by_calls: bool) -> Result<Self, Box<dyn Error>> {
-        if by_calls {
+    /// Connects the pairs with themselves over a device.
+    pub(crate) fn connect(behind: Behind) -> Result<Self, Box<dyn Error>> {
+        if let Behind::Nothing { by_calls: true } = behind {
             c::allow_calls()?;
         }
-        let mut connecting = Connecting::new()?;
+        let mut connecting = Connecting::new(behind.address())?;
         let context = connecting.context()?;
         let pd = context.alloc_pd()?;
         let pairs = u32::try_from(PAIRS)?;
@@ -122,11 +147,23 @@ impl Ends {
         }
         let sharing = connecting.connect(&pd, &init.clone().srq(&srq))?;
         let raw_qps: Vec<_> = qps.iter().map(QueuePair::as_raw).collect();
-        // SAFETY: the device is open, and this is the only thread that uses it.
-        unsafe { c::replace_provider(context.as_raw(), raw_qps[0]) };
-        if by_calls {
-            // SAFETY: the pair was made for calls, as was just allowed, and this is the only thread that uses it.
-            unsafe { c::replace_calls(raw_qps[0]) };
+        let mut lkey = 0;
+        match behind {
+            Behind::Nothing { by_calls } => {
+                // SAFETY: the device is open, and this is the only thread that uses it.
+                unsafe { c::replace_provider(context.as_raw(), raw_qps[0]) };
+                if by_calls {
+                    // SAFETY: the pair was made for calls, as was just allowed, and this is the only thread that uses it.
+                    unsafe { c::replace_calls(raw_qps[0]) };
+                }
+            }
+            Behind::Device(_) => {
+                lkey = c::register(&pd)?;
+                let pool = pd.pool(BUFFERS, BUFFER_SIZE)?;
+                device::start(connecting.accepted.swap_remove(0), &pool)?;
+                // SAFETY: the pair is alive, and the loops post to no other.
+                unsafe { c::wait_for_posts(raw_qps[0]) };
+            }
         }
         Ok(Self {
             qps: array(qps)?,
@@ -134,6 +171,7 @@ impl Ends {
             srq,
             pool: pd.pool(BUFFERS, BUFFER_SIZE)?,
             raw_qps: array(raw_qps)?,
+            lkey,
             _sharing: sharing,
             _others: connecting,
         })
@@ -145,6 +183,7 @@ impl Ends {
             qps: self.raw_qps,
             cq: self.cq.handle().as_raw(),
             srq: self.srq.as_raw(),
+            lkey: self.lkey,
         }
     }
 }

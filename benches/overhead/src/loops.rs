@@ -15,7 +15,7 @@ use crate::polls::empty_poll;
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 /// How many requests go to one doorbell.
-const BATCH: usize = 32;
+pub(crate) const BATCH: usize = 32;
 /// How many requests go to one completion.
 const RUN: usize = 16;
 

@@ -3,19 +3,23 @@
 //! `cargo xtask overhead` runs this under callgrind, on the stand-in for the C libraries, and compares. The argument names a
 //! loop, which runs for a few requests that nobody counts, then for two counts, so that what is before and after the loop
 //! drops out of the difference. A line of output says for each how many allocations and how many empty polls there were.
+//!
+//! With the address of an RDMA device, its own provider is behind the loop, and each post waits until it is done.
 
 mod alloc;
 mod c;
+mod device;
 mod ends;
 mod loops;
 mod polls;
 mod raw;
 
 use std::error::Error;
+use std::net::IpAddr;
 use std::process::ExitCode;
 
 use c::CLoop;
-use ends::Ends;
+use ends::{Behind, Ends};
 
 /// How many requests, divisible by the batch of 32, the run of 16 and the 8 pairs. The first are for what happens once.
 const COUNTS: [u64; 3] = [32, 1600, 3200];
@@ -53,7 +57,9 @@ enum Loop {
 }
 
 fn main() -> ExitCode {
-    let name = std::env::args().nth(1).unwrap_or_default();
+    let mut args = std::env::args().skip(1);
+    let name = args.next().unwrap_or_default();
+    let address = args.next().map(|address| address.parse::<IpAddr>());
     let c = c::LOOPS.iter().map(|&(name, of_c)| (name, Loop::C(of_c)));
     let rust = RUST_LOOPS
         .iter()
@@ -61,10 +67,23 @@ fn main() -> ExitCode {
     let all: Vec<(&str, Loop)> = c.chain(rust).collect();
     let Some(&(_, chosen)) = all.iter().find(|(known, _)| *known == name) else {
         let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
-        eprintln!("usage: overhead LOOP, one of: {}", names.join(", "));
+        eprintln!(
+            "usage: overhead LOOP [ADDRESS], LOOP one of: {}",
+            names.join(", ")
+        );
         return ExitCode::from(2);
     };
-    match run(chosen, name.contains("_batch_wr")) {
+    let behind = match address {
+        None => Behind::Nothing {
+            by_calls: name.contains("_batch_wr"),
+        },
+        Some(Ok(address)) => Behind::Device(address),
+        Some(Err(error)) => {
+            eprintln!("error: the address of a device: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(chosen, behind) {
         // Without the ends' own ends: what is posted is with a provider that the libraries know nothing of.
         Ok(()) => std::process::exit(0),
         Err(error) => {
@@ -74,8 +93,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(chosen: Loop, by_calls: bool) -> Result<(), Box<dyn Error>> {
-    let mut ends = Ends::connect(by_calls)?;
+fn run(chosen: Loop, behind: Behind) -> Result<(), Box<dyn Error>> {
+    let mut ends = Ends::connect(behind)?;
     for count in COUNTS {
         let before = (alloc::count(), polls::empty());
         match chosen {

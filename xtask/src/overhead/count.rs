@@ -1,6 +1,7 @@
 //! What one loop of `benches/overhead` costs.
 
 use std::{
+    net::IpAddr,
     path::PathBuf,
     process::{Command, Stdio},
 };
@@ -13,12 +14,24 @@ use crate::{setup, standin};
 /// What a loop was run for, after a shorter run that nobody counts. The program in `benches/overhead` knows the same.
 pub(crate) const COUNTS: [u64; 2] = [1600, 3200];
 
+/// The function of the program that waits for a device, and is not counted.
+const WAIT: &str = "wait_for_device";
+
 /// The program, and where it runs.
 #[derive(Debug)]
 pub(crate) struct Bench {
     program: PathBuf,
-    libraries: PathBuf,
+    behind: Behind,
     output: PathBuf,
+}
+
+/// What is behind the loops.
+#[derive(Debug)]
+enum Behind {
+    /// The provider that does nothing, on the stand-in in this folder.
+    Nothing(PathBuf),
+    /// The device with this address.
+    Device(IpAddr),
 }
 
 /// What a loop costs.
@@ -46,15 +59,25 @@ impl Cost {
 }
 
 impl Bench {
-    pub(crate) fn build() -> Result<Self> {
+    /// Builds the program on the stand-in.
+    pub(crate) fn on_standin() -> Result<Self> {
         let libraries = standin::build()?;
         let program = standin::release(&libraries, "overhead")?;
         let output = setup::workspace().join("target/overhead");
+        Self::new(program, Behind::Nothing(libraries), output)
+    }
+
+    /// `program`, built with the real libraries, over the device with this address.
+    pub(crate) fn on_device(program: PathBuf, address: IpAddr, output: PathBuf) -> Result<Self> {
+        Self::new(program, Behind::Device(address), output)
+    }
+
+    fn new(program: PathBuf, behind: Behind, output: PathBuf) -> Result<Self> {
         std::fs::create_dir_all(&output)
             .with_context(|| format!("cannot make {}", output.display()))?;
         Ok(Self {
             program,
-            libraries,
+            behind,
             output,
         })
     }
@@ -62,15 +85,21 @@ impl Bench {
     /// Runs one loop under callgrind.
     pub(crate) fn cost(&self, symbol: &str) -> Result<Cost> {
         let out = self.output.join(symbol);
-        let output = Command::new("valgrind")
+        let mut command = Command::new("valgrind");
+        command
             .args(["--quiet", "--tool=callgrind", "--dump-instr=yes"])
             .args(["--compress-pos=no", "--compress-strings=no"])
             .arg(format!("--toggle-collect={symbol}"))
+            .arg(format!("--toggle-collect={WAIT}"))
             .arg(format!("--dump-after={symbol}"))
             .arg(format!("--callgrind-out-file={}", out.display()))
             .arg(&self.program)
-            .arg(symbol)
-            .env("LD_LIBRARY_PATH", &self.libraries)
+            .arg(symbol);
+        match &self.behind {
+            Behind::Nothing(libraries) => command.env("LD_LIBRARY_PATH", libraries),
+            Behind::Device(address) => command.arg(address.to_string()),
+        };
+        let output = command
             .stdin(Stdio::null())
             .stderr(Stdio::inherit())
             .output()
