@@ -68,7 +68,7 @@
 //!
 //! # Many connections at once
 //!
-//! One [`EventChannel`] for all ids, and a thread that reads every event there is before it answers one: what nobody has read
+//! One [`EventChannel`] for all ids, and a thread that reads every event there is before it answers a few: what nobody has read
 //! counts against the listener's backlog. The same thread may answer. A few completion queues and one domain for all queue pairs.
 //! On the connecting side each step is started for all ids before the next one is. So does the example `cmtime`, which
 //! `cargo xtask bench` measures beside its twin in C.

@@ -1,4 +1,4 @@
-//! The server: reads every event that there is, then answers one.
+//! The server: reads every event that there is, then answers a few.
 
 use std::collections::HashMap;
 use std::sync::mpsc;
@@ -9,6 +9,9 @@ use crate::Args;
 use crate::events::{self, Format};
 use crate::qp::Queues;
 use crate::tool::Outcome;
+
+/// How many are answered before events are looked for again.
+const A_FEW: usize = 16;
 
 /// What is to do for an event. An end comes behind the request that it belongs to.
 enum Job {
@@ -52,12 +55,14 @@ pub(crate) fn run(args: &Args) -> Outcome {
                 _ => continue,
             };
             later.send(job)?;
-        } else if let Ok(job) = jobs.try_recv() {
+            continue;
+        }
+        is_idle = true;
+        for job in jobs.try_iter().take(A_FEW) {
+            is_idle = false;
             if let Err(error) = conns.answer(job) {
                 eprintln!("error: {error}");
             }
-        } else {
-            is_idle = true;
         }
     }
 }
