@@ -1,4 +1,4 @@
-/* What the loops work on. The same as `Work` in src/c.rs. */
+/* What the loops work on. The same as src/sizes.rs, and `Work` in src/c.rs. */
 #ifndef OVERHEAD_WORK_H
 #define OVERHEAD_WORK_H
 

@@ -10,13 +10,13 @@ use rdma_sys::{
 
 use rdmacm::ProtectionDomain;
 
-use crate::ends::{Ends, PAIRS as QPS};
+use crate::sizes::PAIRS;
 
 /// What a C loop works on: `struct work` of `c/work.h`.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Work {
-    pub(crate) qps: [*mut ibv_qp; QPS],
+    pub(crate) qps: [*mut ibv_qp; PAIRS],
     pub(crate) cq: *mut ibv_cq,
     pub(crate) srq: *mut ibv_srq,
     pub(crate) lkey: u32,
@@ -133,16 +133,4 @@ pub(crate) fn register(pd: &ProtectionDomain) -> Result<u32, Box<dyn Error>> {
     }
     // SAFETY: just made, and never deregistered.
     Ok(unsafe { (*mr).lkey })
-}
-
-/// Runs a C loop for `count` requests.
-pub(crate) fn run(c_loop: CLoop, ends: &Ends, count: u64) -> Result<(), Box<dyn Error>> {
-    let mut work = ends.work();
-    // SAFETY: the loops want live objects, which `ends` keeps. Those for a device want the key of their memory, which
-    // `ends` has then.
-    let returned = unsafe { c_loop(&raw mut work, c_long::try_from(count)?) };
-    if returned != 0 {
-        return Err("a post or a completion failed".into());
-    }
-    Ok(())
 }

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use rdmacm::{CmId, Completion, CompletionQueue, Pool, QueuePair};
 
-use crate::ends::{BUFFER_SIZE, PATIENCE};
-use crate::loops::BATCH;
+use crate::sizes::{BATCH, BUFFER_SIZE};
 
+/// For the messages of a batch to come.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// How long after the last message its sender has all completions, on the slowest machine.
 const AFTERWARDS: Duration = Duration::from_millis(10);
 

@@ -1,7 +1,11 @@
 //! Connected queue pairs, made in the ordinary way, and what is behind them: the provider that does nothing, or a device.
-#![expect(unsafe_code, reason = "replaces the provider")]
+#![expect(
+    unsafe_code,
+    reason = "replaces the provider, and calls the loops in C"
+)]
 
 use std::error::Error;
+use std::ffi::c_long;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -11,21 +15,15 @@ use rdmacm::{
     ProtectionDomain, QueuePair, QueuePairInit, SharedReceiveQueue,
 };
 
-use crate::c::{self, Work};
+use crate::c::{self, CLoop, Work};
 use crate::device;
+use crate::sizes::{BUFFER_SIZE, BUFFERS, INLINE_SIZE, PAIRS};
 
-/// How many queue pairs share the completion queue.
-pub(crate) const PAIRS: usize = 8;
 /// How many requests a queue holds.
 const DEPTH: u32 = 64;
-/// How long a buffer is.
-pub(crate) const BUFFER_SIZE: usize = 64;
-/// How many buffers there are.
-pub(crate) const BUFFERS: usize = 64;
-/// How long a message is that is posted inline.
-pub(crate) const INLINE_SIZE: usize = 32;
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// For an event to come.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The address of the stand-in's first device.
 const STANDIN: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1));
@@ -177,14 +175,21 @@ impl Ends {
         })
     }
 
-    /// The same for a C loop.
-    pub(crate) fn work(&self) -> Work {
-        Work {
+    /// Runs a C loop for `count` requests.
+    pub(crate) fn run(&self, c_loop: CLoop, count: u64) -> Result<(), Box<dyn Error>> {
+        let mut work = Work {
             qps: self.raw_qps,
             cq: self.cq.handle().as_raw(),
             srq: self.srq.as_raw(),
             lkey: self.lkey,
+        };
+        // SAFETY: the loops want live objects, which this value keeps. Those for a device want the key of their memory, which is
+        // there then.
+        let returned = unsafe { c_loop(&raw mut work, c_long::try_from(count)?) };
+        if returned != 0 {
+            return Err("a post or a completion failed".into());
         }
+        Ok(())
     }
 }
 

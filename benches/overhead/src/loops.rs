@@ -9,15 +9,11 @@ use std::time::Duration;
 
 use rdmacm::{Buf, Completion, CompletionQueue, Inline, Scoped, Work, WrList};
 
-use crate::ends::{BUFFER_SIZE, Ends, INLINE_SIZE};
+use crate::ends::Ends;
 use crate::polls::empty_poll;
+use crate::sizes::{BATCH, BUFFER_SIZE, INLINE_SIZE, RUN};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
-
-/// How many requests go to one doorbell.
-pub(crate) const BATCH: usize = 32;
-/// How many requests go to one completion.
-const RUN: usize = 16;
 
 #[cold]
 fn wrong(what: &str) -> Box<dyn Error> {

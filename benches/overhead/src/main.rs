@@ -4,7 +4,7 @@
 //! loop, which runs for a few requests that nobody counts, then for two counts, so that what is before and after the loop
 //! drops out of the difference. A line of output says for each how many allocations and how many empty polls there were.
 //!
-//! With the address of an RDMA device, its own provider is behind the loop, and each post waits until it is done.
+//! With the address of an RDMA device, its own provider is behind the loop, one of batches, and each post waits until it is done.
 
 mod alloc;
 mod c;
@@ -13,6 +13,7 @@ mod ends;
 mod loops;
 mod polls;
 mod raw;
+mod sizes;
 
 use std::error::Error;
 use std::net::IpAddr;
@@ -98,7 +99,7 @@ fn run(chosen: Loop, behind: Behind) -> Result<(), Box<dyn Error>> {
     for count in COUNTS {
         let before = (alloc::count(), polls::empty());
         match chosen {
-            Loop::C(of_c) => c::run(of_c, &ends, count)?,
+            Loop::C(of_c) => ends.run(of_c, count)?,
             Loop::Rust(ours) => ours(&mut ends, count)?,
         }
         let after = (alloc::count(), polls::empty());

@@ -5,8 +5,9 @@ use std::error::Error;
 
 use rdma_sys::{ibv_send_wr, ibv_sge, ibv_wc, ibv_wc_status, ibv_wr_opcode};
 
-use crate::ends::{BUFFER_SIZE, Ends};
+use crate::ends::Ends;
 use crate::polls::empty_poll;
+use crate::sizes::BUFFER_SIZE;
 
 #[unsafe(no_mangle)]
 #[inline(never)]
