@@ -3,9 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem;
-use std::ptr::NonNull;
 
-use super::buf::Piece;
 use super::completion::{Done, finished};
 use super::lent::{Lent, LentMut};
 use super::op::Op;
@@ -14,15 +12,15 @@ use crate::error::Result;
 use crate::status::Status;
 
 /// A finished request on [`Lent`] memory. The loan ends when this is dropped, unless the memory is taken out.
-pub struct Returned<'c, 'env> {
-    done: Done<'c>,
-    _env: PhantomData<Lent<'env>>,
-}
+pub struct Returned<'c, 'env>(Back<'c, Lent<'env>>);
 
 /// A finished request on [`LentMut`] memory. The loan ends when this is dropped, unless the memory is taken out.
-pub struct ReturnedMut<'c, 'env> {
+pub struct ReturnedMut<'c, 'env>(Back<'c, LentMut<'env>>);
+
+/// The loan `L` of a finished request, which ends when this is dropped, unless it is taken out.
+struct Back<'c, L: OnePiece> {
     done: Done<'c>,
-    _env: PhantomData<LentMut<'env>>,
+    _loan: PhantomData<L>,
 }
 
 finished!(Returned, '_);
@@ -61,27 +59,20 @@ impl<'c, 'env> Returned<'c, 'env> {
     /// The slot has a loan for reading, of the scope's, and is this value's.
     #[inline]
     pub(super) unsafe fn new(done: Done<'c>) -> Self {
-        Self {
-            done,
-            _env: PhantomData,
-        }
+        // SAFETY: the caller's own obligation.
+        Self(unsafe { Back::new(done) })
     }
 
     #[inline]
     fn done(&self) -> Done<'c> {
-        self.done
+        self.0.done
     }
 
     /// The memory, to be lent again.
     #[inline]
     #[must_use]
     pub fn into_lent(self) -> Lent<'env> {
-        let done = self.done;
-        mem::forget(self);
-        // SAFETY: of a slot with a loan, and taken once, since this value is gone.
-        let piece = unsafe { taken(done) };
-        // SAFETY: a loan of this scope, for reading.
-        unsafe { Lent::from_piece(piece) }
+        self.0.take()
     }
 }
 
@@ -91,28 +82,22 @@ impl<'c, 'env> ReturnedMut<'c, 'env> {
     /// The slot has a loan for writing, of the scope's, and is this value's.
     #[inline]
     pub(super) unsafe fn new(done: Done<'c>) -> Self {
-        Self {
-            done,
-            _env: PhantomData,
-        }
+        // SAFETY: the caller's own obligation.
+        Self(unsafe { Back::new(done) })
     }
 
     #[inline]
     fn done(&self) -> Done<'c> {
-        self.done
+        self.0.done
     }
 
     /// The memory, to be lent again. After a receive it is as long as what arrived, and empty unless that was carried out.
     #[inline]
     #[must_use]
     pub fn into_lent(self) -> LentMut<'env> {
-        let done = self.done;
-        mem::forget(self);
+        let done = self.done();
         let op = done.op();
-        // SAFETY: of a slot with a loan, and taken once, since this value is gone.
-        let piece = unsafe { taken(done) };
-        // SAFETY: a loan of this scope, for writing.
-        let mut lent = unsafe { LentMut::from_piece(piece) };
+        let mut lent = self.0.take();
         if op == Op::Receive {
             let length = done.received(lent.piece().whole.length);
             OnePiece::set_length(&mut lent, length);
@@ -124,9 +109,39 @@ impl<'c, 'env> ReturnedMut<'c, 'env> {
     #[must_use]
     pub fn imm(&self) -> Option<u32> {
         match self.op() {
-            Op::Receive => self.done.imm(),
+            Op::Receive => self.done().imm(),
             _ => None,
         }
+    }
+}
+
+impl<'c, L: OnePiece> Back<'c, L> {
+    /// # Safety
+    ///
+    /// The slot has a loan `L`, of the scope's, and is this value's.
+    #[inline]
+    unsafe fn new(done: Done<'c>) -> Self {
+        Self {
+            done,
+            _loan: PhantomData,
+        }
+    }
+
+    /// Takes the loan out, and gives the slot back.
+    #[inline]
+    fn take(self) -> L {
+        let done = self.done;
+        mem::forget(self);
+        // SAFETY: of a slot with a loan `L`, as `new` says, and taken once, since this value is gone.
+        unsafe { taken(done) }
+    }
+}
+
+impl<L: OnePiece> Drop for Back<'_, L> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: of a slot with a loan `L`, as `new` says, not taken, since `take` forgets this value.
+        drop(unsafe { taken::<L>(self.done) });
     }
 }
 
@@ -134,32 +149,14 @@ impl<'c, 'env> ReturnedMut<'c, 'env> {
 ///
 /// # Safety
 ///
-/// The slot has a loan, which is taken once.
+/// The slot has a loan `L` of the scope's, which is taken once.
 #[inline]
-unsafe fn taken(done: Done<'_>) -> NonNull<Piece> {
+unsafe fn taken<L: OnePiece>(done: Done<'_>) -> L {
     // SAFETY: whoever has a `Done` is the consumer.
     let held = unsafe { done.slot.held() };
     done.slot.free();
     // SAFETY: the caller says that there is one.
-    unsafe { held.piece.unwrap_unchecked() }
-}
-
-impl Drop for Returned<'_, '_> {
-    #[inline]
-    fn drop(&mut self) {
-        // SAFETY: of a slot with a loan, not taken, since `into_lent` forgets this value.
-        let piece = unsafe { taken(self.done) };
-        // SAFETY: a loan of this scope.
-        drop(unsafe { Lent::from_piece(piece) });
-    }
-}
-
-impl Drop for ReturnedMut<'_, '_> {
-    #[inline]
-    fn drop(&mut self) {
-        // SAFETY: of a slot with a loan, not taken, since `into_lent` forgets this value.
-        let piece = unsafe { taken(self.done) };
-        // SAFETY: a loan of this scope.
-        drop(unsafe { LentMut::from_piece(piece) });
-    }
+    let piece = unsafe { held.piece.unwrap_unchecked() };
+    // SAFETY: from `into_piece` of an `L`, taken once, and its request has completed.
+    unsafe { L::from_piece(piece) }
 }

@@ -11,14 +11,13 @@ use rdma_sys::ibv_wc;
 
 use super::completion::{Completion, Done};
 use super::cq::CompletionQueue;
-use super::lent::Lent;
+use super::lent::LentPiece;
 use super::loan::{Loan, LoanMut, Returned, ReturnedMut};
 use super::qp::QueuePair;
 use super::qp_inner::Receives;
 use super::refused::Refused;
 use super::ring::Ring;
 use super::slot::{Kind, MARK_LENT, MARK_LENT_MUT, Slot};
-use super::stage::OnePiece;
 use super::work::{Fetch, Work};
 use crate::error::{Error, Result};
 use crate::os::deadline_after;
@@ -49,7 +48,7 @@ pub enum Scoped<'c, 'env> {
 }
 
 impl QueuePair {
-    /// Runs `f` with a scope in which requests may work on memory that is only borrowed: what was [lent](Lent) is with the
+    /// Runs `f` with a scope in which requests may work on memory that is only borrowed: what was [lent](super::Lent) is with the
     /// program again when this returns, whatever `f` has done.
     ///
     /// Inside, the pair is used through the scope. At the end completions are polled until nothing that was lent is posted, for
@@ -318,9 +317,8 @@ unsafe fn take_lent(slot: &Slot) {
     }
     // SAFETY: as above.
     if let Some(piece) = unsafe { slot.take_piece() } {
-        // SAFETY: from `into_piece` of a loan that lives as long as the scope, and taken once. (The writable kind's is larger,
-        // and its end is the same.)
-        drop(unsafe { Lent::from_piece(piece) });
+        // SAFETY: from `into_piece` of a loan, and taken once; no device uses its memory.
+        unsafe { LentPiece::end(piece) };
     }
 }
 
