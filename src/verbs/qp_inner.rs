@@ -3,7 +3,6 @@
 use std::fmt;
 use std::mem;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rdma_sys::{ibv_qp, ibv_qp_attr, ibv_qp_cap};
@@ -61,7 +60,7 @@ pub(super) struct QpInner {
     qp_num: u32,
     capacities: Capacities,
     owner: Arc<dyn QpOwner>,
-    /// Held while the owner is called.
+    /// Held while the owner is called, and while `rare` is made.
     calls: Mutex<()>,
     pub(super) send: Attached,
     pub(super) recv: Receives,
@@ -72,8 +71,6 @@ pub(super) struct QpInner {
 /// What most queue pairs never have.
 #[derive(Default)]
 struct Rare {
-    /// Whether the queue pair was destroyed, or leaked. Written with `calls` locked.
-    has_ended: AtomicBool,
     /// The memory windows that were made for the pair.
     windows: Arc<Windows>,
     /// Its reads into exposed memory.
@@ -96,6 +93,22 @@ pub(super) enum Receives {
 impl Rare {
     fn kept(&self) -> MutexGuard<'_, Vec<AddressHandle>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends what must be gone before the queue pair is destroyed.
+    fn end(&self) {
+        self.windows.end();
+        if let Some(attachments) = self.attachments.get() {
+            attachments.end();
+        }
+    }
+
+    /// Keeps for ever what the device may still use: the queue pair could not be destroyed.
+    fn leak(&self) {
+        mem::forget(mem::take(&mut *self.kept()));
+        if let Some(reads) = self.reads.get() {
+            reads.leak();
+        }
     }
 }
 
@@ -149,7 +162,20 @@ impl QpInner {
     }
 
     fn rare(&self) -> &Rare {
-        self.rare.get_or_init(Box::default)
+        if let Some(rare) = self.rare.get() {
+            return rare;
+        }
+        // Under the lock, so that an end finds it, or is seen here.
+        let calls = self.calls();
+        let rare = self.rare.get_or_init(|| {
+            let rare = Box::<Rare>::default();
+            if self.is_ended() {
+                rare.windows.end();
+            }
+            rare
+        });
+        drop(calls);
+        rare
     }
 
     /// Attaches the queue pair to a multicast group.
@@ -174,11 +200,9 @@ impl QpInner {
         self.capacities
     }
 
-    /// Whether the queue pair was destroyed, or leaked.
+    /// Whether the queue pair was destroyed, or leaked: the ring of its sends, which has room for that, remembers it.
     pub(super) fn is_ended(&self) -> bool {
-        // At its end there is one in any case.
-        let rare = self.rare.get();
-        rare.is_some_and(|rare| rare.has_ended.load(Ordering::Acquire))
+        self.send.ring().has_ended()
     }
 
     /// How the connection of the queue pair stands.
@@ -216,11 +240,7 @@ impl QpInner {
     fn ask(&self, op: &'static str, call: impl FnOnce(&dyn QpOwner) -> i32) -> Result<()> {
         let calls = self.calls();
         if self.is_ended() {
-            return Err(Error::state(
-                op,
-                "a queue pair",
-                "this one was destroyed at the end of a scope",
-            ));
+            return Err(ended(op));
         }
         let returned = call(&*self.owner);
         drop(calls);
@@ -234,14 +254,12 @@ impl QpInner {
     /// Destroys the queue pair, the first time.
     pub(super) fn end(&self) -> Result<()> {
         let calls = self.calls();
-        // Also where there is none yet: one that is made from now on is refused.
-        let rare = self.rare();
-        if rare.has_ended.swap(true, Ordering::AcqRel) {
+        if self.send.ring().set_ended() {
             return Ok(());
         }
-        rare.windows.end();
-        if let Some(attachments) = rare.attachments.get() {
-            attachments.end();
+        let rare = self.rare.get();
+        if let Some(rare) = rare {
+            rare.end();
         }
         // SAFETY: the owner of this queue pair, under the lock, and this is the last call: the pair has ended. Whoever posts
         // shares this value, or is shut at the end of a scope.
@@ -259,13 +277,12 @@ impl QpInner {
                 }
             }
             mem::forget(self.pd.clone());
-            mem::forget(mem::take(&mut *rare.kept()));
-            if let Some(reads) = rare.reads.get() {
-                reads.leak();
+            if let Some(rare) = rare {
+                rare.leak();
             }
             return Err(Error::os("ibv_destroy_qp", errno));
         }
-        if let Some(reads) = rare.reads.get() {
+        if let Some(reads) = rare.and_then(|rare| rare.reads.get()) {
             reads.end();
         }
         Ok(())
@@ -277,6 +294,13 @@ impl Drop for QpInner {
         // `destroy` is for those who want to know; a failure here has leaked what the device may hold.
         drop(self.end());
     }
+}
+
+/// The error of a call for a queue pair that has ended while its halves are there.
+#[cold]
+pub(super) fn ended(op: &'static str) -> Error {
+    let found = "this one was destroyed at the end of a scope";
+    Error::state(op, "a queue pair", found)
 }
 
 impl fmt::Debug for QpInner {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rdma_sys::{ibv_qp, ibv_recv_wr};
 
 use super::producer::{Producer, Ready};
-use super::qp_inner::{QpInner, Receives};
+use super::qp_inner::{QpInner, Receives, ended};
 use super::receiver::{Receiver, Target};
 use super::refused::{Refused, full};
 use super::slot::Held;
@@ -121,11 +121,7 @@ impl Target for Own {
     #[cold]
     fn none_free(&self) -> Error {
         if self.qp.is_ended() {
-            return Error::state(
-                OP,
-                "a queue pair",
-                "this one was destroyed at the end of a scope",
-            );
+            return ended(OP);
         }
         if matches!(self.qp.recv, Receives::Shared(..)) {
             return Error::state(

@@ -37,6 +37,8 @@ pub(super) struct Ring {
     pub(super) has_many_consumers: bool,
     /// See [`settle`](Self::settle).
     settled: AtomicBool,
+    /// See [`set_ended`](Self::set_ended).
+    ended: AtomicBool,
 }
 
 /// What few rings have.
@@ -140,6 +142,7 @@ impl Ring {
             further_each,
             has_many_consumers,
             settled: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
         };
         for place in 0..this.lap() {
             let id = if place < depth as usize { 0 } else { NEVER };
@@ -218,6 +221,15 @@ impl Ring {
 
     pub(super) fn is_settled(&self) -> bool {
         self.settled.load(Ordering::Relaxed)
+    }
+
+    /// Says that the queue is gone, or leaked: nobody posts to it any more. Whether that was said before.
+    pub(super) fn set_ended(&self) -> bool {
+        self.ended.swap(true, Ordering::AcqRel)
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
     }
 
     /// The index in the completion queue's table.

@@ -8,7 +8,7 @@ use rdma_sys::{ibv_qp, ibv_send_wr};
 use super::buf::Buf;
 use super::prepared::{Place, Prepared};
 use super::producer::{Producer, Ready};
-use super::qp_inner::QpInner;
+use super::qp_inner::{QpInner, ended};
 use super::recv_queue::ReceiveQueue;
 use super::refused::{Refused, full};
 use super::remote::RemoteMemory;
@@ -403,11 +403,7 @@ impl SendQueue {
     pub(super) fn make_ready(&mut self) -> Result<Ready> {
         if self.producer.is_shut() {
             if self.qp.is_ended() {
-                return Err(Error::state(
-                    OP,
-                    "a queue pair",
-                    "this one was destroyed at the end of a scope",
-                ));
+                return Err(ended(OP));
             }
             if !self.qp.standing().is_connected() {
                 return Err(early());
