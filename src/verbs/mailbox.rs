@@ -24,21 +24,6 @@ pub(super) struct Mail {
     pub(super) retired: Vec<(u32, u32)>,
 }
 
-impl State {
-    /// The room that is left after a queue of `depth` requests.
-    fn room_for(&self, depth: u32) -> Result<u32> {
-        self.room.checked_sub(depth).ok_or_else(|| {
-            Error::too_large(
-                "rdma_create_qp",
-                "requests of the queue pair that the completion queue must hold",
-                u64::from(depth),
-                u64::from(self.room),
-                "make the completion queue as large as all queues of its queue pairs together",
-            )
-        })
-    }
-}
-
 /// The room of a completion queue, its ring indices, and the mail to its poller.
 #[derive(Debug)]
 pub(super) struct Mailbox {
@@ -80,6 +65,21 @@ struct State {
     room: u32,
     free: Vec<u32>,
     next: u32,
+}
+
+impl State {
+    /// The room that is left after a queue of `depth` requests.
+    fn room_for(&self, depth: u32) -> Result<u32> {
+        self.room.checked_sub(depth).ok_or_else(|| {
+            Error::too_large(
+                "rdma_create_qp",
+                "requests of the queue pair that the completion queue must hold",
+                u64::from(depth),
+                u64::from(self.room),
+                "make the completion queue as large as all queues of its queue pairs together",
+            )
+        })
+    }
 }
 
 impl Mailbox {

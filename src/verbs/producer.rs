@@ -55,11 +55,11 @@ impl Producer {
             slot: NonNull::from(&SHUT),
             end: ring.end(),
             first: ring.first(),
-            gap: (ring.lap() as u64 - u64::from(ring.depth)) << NUMBER_SHIFT,
+            gap: (ring.lap() as u64 - u64::from(ring.depth())) << NUMBER_SHIFT,
             next: ring.index_bits(),
             run: 0,
             // 0 in a queue of one request: an unsignalled one would keep its slot for ever.
-            longest_run: (ring.depth / 2) * Held::RUN,
+            longest_run: (ring.depth() / 2) * Held::RUN,
             ring,
         }
     }

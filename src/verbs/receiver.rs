@@ -122,9 +122,7 @@ impl Receiver {
         // SAFETY: the request is the last one of this ring, and the provider has named it or not.
         Err(unsafe { refused::<S>(T::OP, returned, named, producer, id) })
     }
-}
 
-impl Receiver {
     /// Makes the next slot one that is free; none when there is none.
     #[cold]
     #[inline(never)]

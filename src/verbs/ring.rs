@@ -28,7 +28,7 @@ pub(super) struct Ring {
     slots: NonNull<Slot>,
     extra: Option<Box<Extra>>,
     /// How many requests may be outstanding. The slots from there on are taken for good.
-    pub(super) depth: u32,
+    depth: u32,
     lap: u32,
     index: u32,
     /// How many further buffers a slot has cells for. The cells belong to whom the slot's `held` belongs to.

@@ -140,7 +140,7 @@ impl Drop for RingArc {
         }
         // What the others did with the ring comes before its end.
         fence(Ordering::Acquire);
-        let (layout, _) = layout(self.depth, self.further_each());
+        let (layout, _) = layout(self.depth(), self.further_each());
         // SAFETY: this was the last share, so nobody else has the ring, whose end needs its slots.
         unsafe { self.0.drop_in_place() };
         // SAFETY: allocated with this layout (the invariant), and given back once. Slots and cells are plain data.

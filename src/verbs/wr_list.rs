@@ -20,6 +20,8 @@ pub(super) struct Entry {
     pub(super) sge: ibv_sge,
 }
 
+const _: () = assert!(size_of::<Entry>() == 144);
+
 // SAFETY: the pointers lead from one entry to the next and to its own element.
 unsafe impl Send for WrList {}
 // SAFETY: through `&WrList` nothing is done.
