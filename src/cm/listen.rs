@@ -1,6 +1,6 @@
 //! The end of a listener, whose memory C frees only when every connection request of it has been acknowledged.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use super::anchor;
@@ -12,10 +12,7 @@ use super::handle::RawId;
 /// Requests are counted inside the channel's gate, while the listener's handle is alive. So once the handle is gone from the
 /// channel's table, the number only falls.
 #[derive(Debug, Default)]
-pub(super) struct Requests {
-    /// Made with the first request: most ids never have one.
-    counter: OnceLock<Arc<Counter>>,
-}
+pub(super) struct Requests(Arc<Counter>);
 
 #[derive(Debug, Default)]
 struct Counter(Mutex<State>);
@@ -56,7 +53,7 @@ pub(super) struct Outstanding {
 impl Requests {
     /// Counts a request.
     pub(super) fn count(&self) -> Outstanding {
-        let counter = Arc::clone(self.counter.get_or_init(Arc::default));
+        let counter = Arc::clone(&self.0);
         counter.lock().outstanding += 1;
         Outstanding { counter }
     }
@@ -66,11 +63,7 @@ impl Requests {
     /// With none outstanding that is done in place. Otherwise a short-lived thread calls `rdma_destroy_id`: the kernel stops
     /// listening and frees the port at once, and the call returns with the last ack.
     pub(super) fn end(&self, ending: Ending) {
-        let Some(counter) = self.counter.get() else {
-            ending.destroy();
-            return;
-        };
-        let mut state = counter.lock();
+        let mut state = self.0.lock();
         if state.outstanding == 0 {
             drop(state);
             ending.destroy();
@@ -78,7 +71,7 @@ impl Requests {
         }
         state.orphan = Some(ending);
         drop(state);
-        let counter = Arc::clone(counter);
+        let counter = Arc::clone(&self.0);
         // When no thread can be made, the orphan waits for the last request.
         let _ = thread::Builder::new()
             .name("rdmacm-listener-end".to_owned())

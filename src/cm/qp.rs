@@ -94,11 +94,13 @@ pub(super) fn create_datagram(
         // SAFETY: the id is alive; the locks are held.
         let qp = unsafe { (*handle.raw()).qp };
         let qp = pointer_of(qp).map_err(|errno| Error::os(OP, errno))?;
-        // SAFETY: just made, and the gate is locked.
-        unsafe { handle.groups().attach(qp) }.inspect_err(|_| {
-            // If this fails, too, it is leaked.
-            let _ = end(handle, pd.context(), qp);
-        })?;
+        if let Some(groups) = handle.known_groups() {
+            // SAFETY: just made, and the gate is locked.
+            unsafe { groups.attach(qp) }.inspect_err(|_| {
+                // If this fails, too, it is leaked.
+                let _ = end(handle, pd.context(), qp);
+            })?;
+        }
         Ok(qp)
     };
     // No connection tells when it may send.
