@@ -27,8 +27,9 @@ struct Conns {
     queues: Queues,
 }
 
-/// Serves with one thread. A request that was read keeps its event until it was answered: another thread that answers would
-/// leave the memory of the events behind, a third of a kibibyte for each connection of a burst, and use new memory for its own.
+/// Serves with one thread. A request keeps its event, which was allocated by the thread that read it, until it was answered. A
+/// second thread would make what an answer needs out of memory of its own, and that of the events, a third of a kibibyte for each
+/// connection of a burst, would lie idle.
 pub(crate) fn run(args: &Args) -> Outcome {
     let channel = EventChannel::new()?;
     let listener = CmId::new(&channel)?;

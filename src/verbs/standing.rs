@@ -1,6 +1,6 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-/// How the connection of a queue pair stands: set by who made the queue pair, asked by every post.
+/// How the connection of a queue pair stands: set by who made the queue pair, asked until it may send.
 ///
 /// `reads` is written before `connected` (release), and read after it (acquire).
 #[derive(Debug, Default)]

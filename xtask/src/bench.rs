@@ -32,7 +32,7 @@ use softroce::{EXIT_TIME_LIMIT, Stdio, Vm};
 use self::{machine::Machine, summary::Summary};
 use crate::{cargo, device, setup, vm};
 
-/// Measure latency and bandwidth beside perftest's programs
+/// Measure latency and bandwidth beside perftest's programs, and connections beside rdma-core's cmtime
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Only some of the rows

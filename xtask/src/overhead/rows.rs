@@ -122,8 +122,7 @@ pub(crate) const ROWS: &[Row] = &[
         // More than for a list. C's loop makes each call when it has the request, and so writes none: that spares it 16. Ours may
         // not, since a provider holds locks between the calls, and the program's code runs there: it writes the request, and
         // makes the calls in a walk over the list, which is 18. For a list, the walk is the provider's.
-        // `cargo xtask overhead --librxe` counts the provider's part, too: with librxe 44, C's loop takes 203.0 for a list and
-        // 146.6 by calls, and ours, by calls, 204.9. That is what the bound of a batch is held against there.
+        // `cargo xtask overhead --librxe` counts the provider's part, too, and there the bound is that of a list.
         rust: &[Rust::safe(60.0).over(BOOKS).each(32)],
     },
     Row {
