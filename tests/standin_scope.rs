@@ -182,6 +182,8 @@ fn a_pair_that_does_not_flush_is_destroyed() {
     assert_eq!(refused.error().kind(), ErrorKind::State, "{refused}");
     drop(refused);
     assert_eq!(end.qp.to_error().unwrap_err().kind(), ErrorKind::State);
+    let error = end.qp.send.alloc_window().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::State, "{error}");
     let again = end.qp.scope(&mut end.cq, SHORT, |scope| {
         let refused = scope.post(work, pd.lend(&data).unwrap(), 7).unwrap_err();
         assert_eq!(refused.error().kind(), ErrorKind::State);
