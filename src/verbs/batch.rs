@@ -66,12 +66,13 @@ impl SendQueue {
     /// ```
     #[inline]
     pub fn batch<'q>(&'q mut self, list: &'q mut WrList) -> Batch<'q> {
-        let entries = list.entries.as_mut_ptr_range();
+        let start = list.start();
         Batch {
             queue: self,
-            next: entries.start,
-            start: entries.start,
-            end: entries.end,
+            next: start,
+            start,
+            // SAFETY: the end of the list.
+            end: unsafe { start.add(list.capacity()) },
             _list: PhantomData,
         }
     }

@@ -263,7 +263,7 @@ impl Producer {
     #[inline]
     unsafe fn advance(&mut self, ready: Ready) {
         self.next = ready.id.wrapping_add(NEXT);
-        // SAFETY: a slot that was free is not the last one of the ring.
+        // SAFETY: a slot that was free is one for a request, and behind each of those there is at least an id.
         self.slot = unsafe { ready.slot.add(1) };
     }
 

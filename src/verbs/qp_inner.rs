@@ -180,7 +180,7 @@ impl QpInner {
 
     /// Attaches the queue pair to a multicast group.
     pub(super) fn attach(&self, group: Gid, mlid: u16) -> Result<Attachment> {
-        // SAFETY: the queue pair is alive until `end`, which takes the whole value and ends the attachments first.
+        // SAFETY: the queue pair is alive until `end`, which ends the attachments first.
         let attachments = || unsafe { Attachments::new(self.raw) };
         self.rare()
             .attachments
