@@ -53,9 +53,10 @@ impl QueuePair {
     ///
     /// Inside, the pair is used through the scope. At the end completions are polled until nothing that was lent is posted, for
     /// `patience`; then the queue pair is moved to its error state, and if that does not help, destroyed: every later post on it
-    /// is an error. So a scope never returns while a device may use borrowed memory. After a panic of `f` there is no patience.
-    /// Other completions that are met are kept for the next [`poll`](CompletionQueue::poll); those of lent requests that were not
-    /// polled in the scope come then as [`Bare`](super::Bare).
+    /// is an error, and its id stays until the `QueuePair` is dropped. So a scope never returns while a device may use borrowed
+    /// memory. After a panic of `f` there is no patience. Other completions that are met are kept for the next
+    /// [`poll`](CompletionQueue::poll); those of lent requests that were not polled in the scope come then as
+    /// [`Bare`](super::Bare).
     ///
     /// ```no_run
     /// use std::time::Duration;
