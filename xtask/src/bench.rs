@@ -30,7 +30,7 @@ use anyhow::{Context as _, Result, bail};
 use softroce::{EXIT_TIME_LIMIT, Stdio, Vm};
 
 use self::{machine::Machine, summary::Summary};
-use crate::{cargo, device, setup, vm};
+use crate::{cargo, device, faults, setup, vm};
 
 /// Measure latency and bandwidth beside perftest's programs, and connections beside rdma-core's cmtime
 #[derive(Debug, clap::Args)]
@@ -134,14 +134,7 @@ fn judge(summaries: &[Summary], rounds: u32) -> Result<ExitCode> {
         bail!("fewer than {LEAST} runs of each are no measurement; --time allows for more");
     }
     let faults: Vec<String> = summaries.iter().filter_map(Summary::fault).collect();
-    for fault in &faults {
-        eprintln!("error: {fault}");
-    }
-    Ok(if faults.is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(faults::tell(&faults))
 }
 
 /// Writes the list of results and the picture, and the page of the documentation if it is wanted.

@@ -10,6 +10,7 @@ mod cargo;
 mod ci;
 mod demo;
 mod device;
+mod faults;
 mod ignored;
 mod interop;
 mod overhead;

@@ -15,7 +15,7 @@ use super::{
     count::Bench,
     rows::{BATCH_BOUND, Verdict},
 };
-use crate::{cargo, setup, vm};
+use crate::{cargo, faults, setup, vm};
 
 /// Count the instructions of a batch with librxe
 #[derive(Debug, clap::Args)]
@@ -75,14 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         .into_iter()
         .chain(ours.allocated(NAME))
         .collect();
-    for fault in &faults {
-        eprintln!("error: {fault}");
-    }
-    Ok(if faults.is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(faults::tell(&faults))
 }
 
 fn line(list: f64, calls: f64, verdict: &Verdict) -> String {
