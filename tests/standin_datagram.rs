@@ -10,6 +10,7 @@ use rdmacm::{
     AddressVector, CmId, CompletionQueue, Context, DatagramInit, DatagramPair, ErrorKind,
     EventChannel, EventKind, JoinState, Membership, Peer, Pool, ProtectionDomain, QueuePairInit,
 };
+use standin::provider::{Hold, Side, at};
 use standin::{Standin, addr, is_child_of, next_event};
 
 const GROUP: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(239, 1, 2, 3));
@@ -106,6 +107,31 @@ fn an_address_handle_lives_until_its_sends_have_completed() {
     // One that nothing was sent to goes at once, and one without sends that are posted.
     end.pair.send.remove_peer(other).unwrap();
     assert_eq!(standin.calls_of("ibv_destroy_ah").len(), 2);
+    drop(end);
+    standin.nothing_left();
+}
+
+#[test]
+#[ignore = "needs the stand-in libraries: cargo xtask test"]
+fn a_send_that_was_refused_does_not_count_as_the_last_one() {
+    let standin = Standin::start();
+    let mut end = End::by_hand(&context());
+    let to = end.peer();
+    let raw = at(end.pair.as_raw());
+    standin.hold_requests(raw, Side::Send, Hold::UntilReleased);
+    end.send(to);
+    standin.refuse_by_name(raw, Side::Send, 0, libc::EINVAL);
+    let buf = end.pool.take().unwrap();
+    let refused = end.pair.send.send(to, buf, 1).unwrap_err();
+    assert_eq!(refused.error().raw_os_error(), Some(libc::EINVAL));
+    assert!(refused.into_buf().is_some());
+    standin.record();
+    end.pair.send.remove_peer(to).unwrap();
+    assert_eq!(standin.calls_of("ibv_destroy_ah").len(), 0);
+    standin.release_all(raw, Side::Send);
+    end.flush();
+    end.peer();
+    assert_eq!(standin.calls_of("ibv_destroy_ah").len(), 1);
     drop(end);
     standin.nothing_left();
 }

@@ -181,11 +181,15 @@ impl DatagramSendQueue {
                 Err(error) => return Err(Refused::with(error, payload.back())),
             },
         };
-        known.last = ready.id;
+        let id = ready.id;
         let target = known.target();
         // SAFETY: the next slot is free, and the payload was checked. The handle of the target is kept until the slot is free
-        // again, or until the end of the queue pair.
-        unsafe { go(&mut self.queue, ready, target, work.work, payload, user) }
+        // again, or until the end of the queue pair: right below.
+        let posted = unsafe { go(&mut self.queue, ready, target, work.work, payload, user) };
+        if is_with_the_device(&posted) {
+            known.last = id;
+        }
+        posted
     }
 
     /// Sends what is in `buf` as one message: [`DatagramWork::send`].
@@ -207,11 +211,15 @@ impl DatagramSendQueue {
         let Ok(ready) = self.queue.make_ready() else {
             return false;
         };
-        self.peers.peers.keep_until(target, ready.id);
+        let id = ready.id;
         let (work, nothing) = (Work::send(), Inline(&[]));
         // SAFETY: the next slot is free, and nothing fits every queue. The handle of the target is kept as for any send to it.
         let posted = unsafe { go(&mut self.queue, ready, target, work, nothing, 0) };
-        posted.map_or_else(|refused| refused.is_kept(), |()| true)
+        let is_posted = is_with_the_device(&posted);
+        if is_posted {
+            self.peers.peers.keep_until(target, id);
+        }
+        is_posted
     }
 
     /// How many bytes fit a message: the MTU of the port, as it was when the pair was made.
@@ -245,6 +253,12 @@ impl Drop for Kept {
             self.qp.keep(handles);
         }
     }
+}
+
+/// Whether the device has the request, or may have it: else its id is the next one's.
+#[inline]
+fn is_with_the_device<B>(posted: &Result<(), Refused<B>>) -> bool {
+    posted.as_ref().map_or_else(Refused::is_kept, |()| true)
 }
 
 /// Posts one send.
