@@ -15,7 +15,7 @@ use super::producer::{Producer, Ready};
 use super::queue_token::QueueToken;
 use super::receiver::{Receiver, Target};
 use super::refused::{Refused, full};
-use super::ring::{Extra, MAX_DEPTH};
+use super::ring::{Extra, MAX_DEPTH, MAX_RINGS};
 use super::ring_arc::RingArc;
 use super::slot::{Held, Kind};
 use super::stage::{MAX_PIECES, Sink};
@@ -87,16 +87,32 @@ struct Indices {
     free: Vec<u32>,
 }
 
+impl Indices {
+    fn take(&mut self) -> Result<u32> {
+        if let Some(index) = self.free.pop() {
+            return Ok(index);
+        }
+        if self.next >= MAX_RINGS {
+            return Err(Error::too_large(
+                CREATE,
+                "shared receive queues of the process",
+                u64::from(MAX_RINGS / STEP) + 1,
+                u64::from(MAX_RINGS / STEP),
+                "one counts until its completion queues were polled after its end: poll them, or drop them",
+            ));
+        }
+        self.next += STEP;
+        Ok(self.next - STEP)
+    }
+}
+
 /// An index that is given back when nobody can name it any more: with its ring.
 struct Index(u32);
 
 impl Index {
-    fn new() -> Self {
+    fn new() -> Result<Self> {
         let mut indices = INDICES.lock().unwrap_or_else(PoisonError::into_inner);
-        Self(indices.free.pop().unwrap_or_else(|| {
-            indices.next += STEP;
-            indices.next - STEP
-        }))
+        indices.take().map(Self)
     }
 }
 
@@ -161,6 +177,7 @@ impl SharedReceiveQueue {
                 ));
             }
         }
+        let index = Index::new()?;
         let token = QueueToken::new();
         let mut init = ibv_srq_init_attr {
             srq_context: token.to_context(),
@@ -176,7 +193,6 @@ impl SharedReceiveQueue {
         let raw = unsafe { rdma_sys::ibv_create_srq(pd.as_raw(), &raw mut init) };
         let raw = pointer_of(raw).map_err(|errno| Error::os(CREATE, errno))?;
         drop(making);
-        let index = Index::new();
         let number = index.0;
         let extra = Extra::Index {
             _index: Box::new(index),
@@ -371,5 +387,25 @@ impl Drop for Inner {
             }
             mem::forget(self.pd.clone());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indices_are_odd_and_fit_an_id() {
+        let mut indices = Indices {
+            next: MAX_RINGS - STEP - 1,
+            free: vec![],
+        };
+        assert_eq!(indices.take().unwrap(), MAX_RINGS - 3);
+        assert_eq!(indices.take().unwrap(), MAX_RINGS - 1);
+        let error = indices.take().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TooLarge);
+        assert!(error.to_string().contains("the limit is 524288"), "{error}");
+        indices.free.push(5);
+        assert_eq!(indices.take().unwrap(), 5);
     }
 }
