@@ -112,7 +112,7 @@ impl Mailbox {
         let room = state.room_for(depth)?;
         let index = match state.free.pop() {
             Some(index) => index,
-            None if state.next < MAX_RINGS - 1 => {
+            None if state.next < MAX_RINGS => {
                 state.next += STEP;
                 state.next - STEP
             }

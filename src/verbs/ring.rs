@@ -62,8 +62,8 @@ const SLOT_SHIFT: u32 = size_of::<Slot>().trailing_zeros();
 /// Ring indices are below this.
 pub(super) const MAX_RINGS: u32 = 1 << (NUMBER_SHIFT - INDEX_SHIFT);
 
-// No ring has the last index.
-const _: () = assert!(NEVER == ((MAX_RINGS as u64) - 1) << INDEX_SHIFT);
+// Of index 0, in a table of any size.
+const _: () = assert!(ring_index(NEVER) == 0 && NEVER != 0);
 
 // SAFETY: the slots are `Send` and `Sync`; their cells are passed between producer and consumer together with them. What is
 // `extra` is both, too.
@@ -387,7 +387,7 @@ pub(super) const MAX_DEPTH: u32 = 1 << 20;
 const _: () = assert!((MAX_DEPTH as u64) << SLOT_SHIFT <= u32::MAX as u64);
 
 /// The index of the ring that a `wr_id` names.
-pub(super) fn ring_index(wr_id: u64) -> usize {
+pub(super) const fn ring_index(wr_id: u64) -> usize {
     // CAST: 20 bits.
     (wr_id >> INDEX_SHIFT) as usize & (MAX_RINGS as usize - 1)
 }

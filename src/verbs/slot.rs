@@ -289,6 +289,6 @@ pub(super) const MARK_OTHER: u64 = 2;
 /// The marks of requests on lent memory with no run.
 pub(super) const MARK_LENT: u64 = 4;
 pub(super) const MARK_LENT_MUT: u64 = 8;
-/// An id that stands in slots which are taken for good, or claimed: it names the last index and request 0 there. A completion
-/// with that `wr_id` is looked for where that index leads, which is at none of these slots.
-pub(super) const NEVER: u64 = 0x00ff_fff0;
+/// An id that stands in slots which are taken for good, or claimed: of index 0, which is no ring's. A completion with that
+/// `wr_id` is looked for where index 0 leads, and at none of these slots.
+pub(super) const NEVER: u64 = 1 << 24;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::ring::{INDEX_SHIFT, Place, ring_index};
 use super::ring_arc::RingArc;
-use super::slot::{NEVER, Slot};
+use super::slot::Slot;
 
 /// The rings of a completion queue by index: how a `wr_id` leads to its slot.
 ///
@@ -22,8 +22,9 @@ pub(super) struct Table {
 
 const _: () = assert!(size_of::<Place>() == 1 << INDEX_SHIFT);
 
-/// Where entry 0 leads, which is no ring's: an id of 0 comes here, and must find something else.
-static FIRST: Slot = Slot::new(NEVER);
+/// Where entry 0 leads, which is no ring's: ids of 0 and [`NEVER`] come here, and must find something else. An id of index 1
+/// does not come here.
+static FIRST: Slot = Slot::new(1 << INDEX_SHIFT);
 /// Where the other unused entries lead: no id of 0 comes here.
 static UNUSED: Slot = Slot::new(0);
 
@@ -127,7 +128,8 @@ impl fmt::Debug for Table {
 mod tests {
     use super::super::op::Op;
     use super::super::producer::Producer;
-    use super::super::slot::{Held, Kind};
+    use super::super::ring::MAX_RINGS;
+    use super::super::slot::{Held, Kind, NEVER};
     use super::*;
 
     #[test]
@@ -144,6 +146,23 @@ mod tests {
                     "id {id:#x}, index {index}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn the_id_of_a_claimed_slot_leads_to_no_slot() {
+        // In a small table, an index with all bits set leads to the last entry.
+        for index in [1, 3, MAX_RINGS - 1] {
+            let mut table = Table::new();
+            let mut producer = Producer::shut(RingArc::new(1, 1, index)).opened();
+            table.set(producer.ring().clone());
+            let ready = producer.ready().unwrap();
+            // SAFETY: just given.
+            let id = unsafe { producer.put(ready, Held::new(Kind::Shared, Op::Receive, 0)) };
+            assert!(table.find(id).unwrap().claim(id));
+            assert_eq!(producer.slot_of(id).id.load(Ordering::Relaxed), NEVER);
+            assert!(table.find(NEVER).is_none(), "index {index}");
+            assert!(table.find_at_last(NEVER).is_none(), "index {index}");
         }
     }
 
