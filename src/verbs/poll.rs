@@ -416,7 +416,7 @@ impl CompletionQueue {
     /// # Safety
     ///
     /// `wanted` either leaves the slot alone and gives false, or takes everything out of it, frees it and gives true; or it
-    /// changes the slot for a completion that is still to be handed out, and gives false.
+    /// changes the slot, and the mark of its id, for a completion that is still to be handed out, and gives false.
     pub(super) unsafe fn sweep(
         &mut self,
         mut wanted: impl FnMut(&Ring, &Slot) -> bool,
@@ -459,7 +459,9 @@ impl CompletionQueue {
                 }
             }
             if !wanted(ring, slot) {
-                kept.push(*wc);
+                let mut stays = *wc;
+                stays.wr_id = slot.id_now(wc.wr_id);
+                kept.push(stays);
                 self.keeps = true;
             }
         };

@@ -208,16 +208,19 @@ impl Slot {
         unsafe { *self.held.get() }
     }
 
-    /// Takes the first buffer out: the request has none any more.
+    /// Takes the first buffer out: the request has none any more, and its id's mark says no more than that.
     ///
     /// # Safety
     ///
-    /// As for [`held`](Self::held), of a slot with one buffer.
+    /// As for [`held`](Self::held), of a slot with one buffer whose kind was written, and which has one consumer.
     pub(super) unsafe fn take_piece(&self) -> Option<NonNull<Piece>> {
         // SAFETY: the id is not 0, so `held` is the consumer's, which the caller is.
         let held = unsafe { &mut *self.held.get() };
         held.kind_and_run = held.kind_and_run & !0xff | Kind::Bare as u32;
-        held.piece.take()
+        let piece = held.piece.take();
+        let id = self.id.load(Ordering::Relaxed);
+        self.id.store(id & !MARKS | MARK_OTHER, Ordering::Release);
+        piece
     }
 
     /// Takes the first of several buffers out.
@@ -262,6 +265,12 @@ impl Slot {
     /// Whether the slot holds the request `id`, whatever its mark.
     pub(super) fn holds_request(&self, id: u64) -> bool {
         (self.id.load(Ordering::Acquire) ^ id) & !MARKS == 0
+    }
+
+    /// The id that the slot holds for the request of `id`: its mark may be another one by now.
+    pub(super) fn id_now(&self, id: u64) -> u64 {
+        let now = self.id.load(Ordering::Acquire);
+        if (now ^ id) & !MARKS == 0 { now } else { id }
     }
 
     /// Claims the slot for one of several consumers, if it holds `id`: afterwards no completion leads to it.
