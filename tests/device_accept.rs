@@ -1,4 +1,4 @@
-//! Accept and its parameters, on soft-RoCE (rxe). The numbers are those of the cases that users have reported.
+//! Accept and its parameters, on soft-RoCE (rxe).
 
 mod common;
 
@@ -21,7 +21,7 @@ const RXE_DEPTH: u8 = 128;
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_01_two_live_requests_are_two_values() {
+fn two_live_requests_are_two_values() {
     device();
     in_time("two requests", || {
         let listening = Listening::new();
@@ -55,7 +55,7 @@ fn case_01_two_live_requests_are_two_values() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_02_a_client_that_is_gone_is_peer_gone_and_the_listener_goes_on() {
+fn a_client_that_is_gone_is_peer_gone_and_the_listener_goes_on() {
     device();
     in_time("an abandoned request", || {
         let listening = Listening::new();
@@ -97,7 +97,7 @@ fn case_02_a_client_that_is_gone_is_peer_gone_and_the_listener_goes_on() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_02_the_blocking_listener_goes_on_after_a_client_that_is_gone() {
+fn the_blocking_listener_goes_on_after_a_client_that_is_gone() {
     device();
     in_time("a blocking listener", || {
         let listener = Listener::bind(common::any_port()).unwrap();
@@ -127,7 +127,7 @@ fn case_02_the_blocking_listener_goes_on_after_a_client_that_is_gone() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_03_a_depth_above_the_devices_is_refused_and_the_id_stays_usable() {
+fn a_depth_above_the_devices_is_refused_and_the_id_stays_usable() {
     device();
     in_time("depths", || {
         let listening = Listening::new();
@@ -187,7 +187,7 @@ fn case_03_a_depth_above_the_devices_is_refused_and_the_id_stays_usable() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_03_what_is_not_set_is_as_much_as_the_device_allows() {
+fn what_is_not_set_is_as_much_as_the_device_allows() {
     device();
     in_time("default depths", || {
         let listening = Listening::new();
@@ -207,7 +207,7 @@ fn case_03_what_is_not_set_is_as_much_as_the_device_allows() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_04_depths_are_zero_only_where_zero_was_asked_for() {
+fn depths_are_zero_only_where_zero_was_asked_for() {
     device();
     in_time("depth 0", || {
         let listening = Listening::new();
@@ -233,7 +233,7 @@ fn case_04_depths_are_zero_only_where_zero_was_asked_for() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_06_an_offer_is_turned_round_and_the_default_takes_it() {
+fn an_offer_is_turned_round_and_the_default_takes_it() {
     device();
     in_time("unequal depths", || {
         let listening = Listening::new();
@@ -275,7 +275,7 @@ fn case_06_an_offer_is_turned_round_and_the_default_takes_it() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_06_more_than_the_offer_only_where_the_page_prefers_it() {
+fn more_than_the_offer_only_where_the_page_prefers_it() {
     device();
     in_time("more than the offer", || {
         let listening = Listening::new();
@@ -304,7 +304,7 @@ fn case_06_more_than_the_offer_only_where_the_page_prefers_it() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_07_accept_without_a_queue_pair_is_an_error_that_keeps_the_request() {
+fn accept_without_a_queue_pair_is_an_error_that_keeps_the_request() {
     device();
     in_time("accept without a queue pair", || {
         let listening = Listening::new();
@@ -331,7 +331,7 @@ fn case_07_accept_without_a_queue_pair_is_an_error_that_keeps_the_request() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_08_without_rnr_retry_a_late_receive_ends_the_connection() {
+fn without_rnr_retry_a_late_receive_ends_the_connection() {
     device();
     in_time("RNR retry", || {
         let listening = Listening::new();
@@ -362,7 +362,7 @@ fn case_08_without_rnr_retry_a_late_receive_ends_the_connection() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_08_the_peer_sees_the_rnr_retry_that_was_set() {
+fn the_peer_sees_the_rnr_retry_that_was_set() {
     device();
     in_time("RNR retry in the offer", || {
         let listening = Listening::new();
@@ -383,7 +383,7 @@ fn case_08_the_peer_sees_the_rnr_retry_that_was_set() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_11_an_accept_that_fails_in_the_library_is_our_fault_and_rejects_the_peer() {
+fn an_accept_that_fails_in_the_library_is_our_fault_and_rejects_the_peer() {
     device();
     in_time("a failing accept", || {
         let listening = Listening::new();
@@ -398,7 +398,7 @@ fn case_11_an_accept_that_fails_in_the_library_is_our_fault_and_rejects_the_peer
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         assert_eq!(error.op(), "rdma_accept");
         assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
-        // Case 10: the text names call, addresses and errno.
+        // The text names call, addresses and errno.
         assert_eq!(
             error.to_string(),
             format!(
@@ -418,7 +418,7 @@ fn case_11_an_accept_that_fails_in_the_library_is_our_fault_and_rejects_the_peer
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_44_a_create_qp_that_fails_keeps_the_request_and_its_end_rejects() {
+fn a_create_qp_that_fails_keeps_the_request_and_its_end_rejects() {
     device();
     in_time("a failing create_qp", || {
         let listening = Listening::new();
@@ -454,7 +454,7 @@ fn case_44_a_create_qp_that_fails_keeps_the_request_and_its_end_rejects() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_111_the_events_own_values_send_the_peers_data_back() {
+fn the_events_own_values_send_the_peers_data_back() {
     device();
     in_time("the event's own values", || {
         let listening = Listening::new();

@@ -34,7 +34,7 @@ fn new_id() -> (CmId, EventChannel) {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_10_a_rejection_is_told_with_call_addresses_and_reason() {
+fn a_rejection_is_told_with_call_addresses_and_reason() {
     device();
     in_time("a rejection", || {
         let listener = Listener::bind(common::any_port()).unwrap();
@@ -63,7 +63,7 @@ fn case_10_a_rejection_is_told_with_call_addresses_and_reason() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_56_an_address_behind_a_plain_netdev_has_no_device() {
+fn an_address_behind_a_plain_netdev_has_no_device() {
     device();
     in_time("a plain netdev", || {
         let _plain = PlainNetdev::new();
@@ -100,7 +100,7 @@ fn case_56_an_address_behind_a_plain_netdev_has_no_device() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_57_a_call_without_a_device_is_an_error_and_no_crash() {
+fn a_call_without_a_device_is_an_error_and_no_crash() {
     device();
     in_time("calls on fresh ids", || {
         let (id, channel) = new_id();
@@ -137,7 +137,7 @@ fn case_57_a_call_without_a_device_is_an_error_and_no_crash() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_61_a_source_port_that_is_taken_is_named() {
+fn a_source_port_that_is_taken_is_named() {
     device();
     in_time("a fixed source port", || {
         let listening = Listening::new();
@@ -171,7 +171,7 @@ fn case_61_a_source_port_that_is_taken_is_named() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_63_connecting_to_a_dead_host_ends_with_the_time_that_was_given() {
+fn connecting_to_a_dead_host_ends_with_the_time_that_was_given() {
     device();
     in_time("a dead host", || {
         let start = Instant::now();
@@ -195,7 +195,7 @@ fn case_63_connecting_to_a_dead_host_ends_with_the_time_that_was_given() {
 /// Takes 102 s on Linux 6.1, so it runs only with `RDMACM_FULL=1`.
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_63_the_kernels_own_time_out_is_unreachable() {
+fn the_kernels_own_time_out_is_unreachable() {
     device();
     if !full() {
         println!("skipped: RDMACM_FULL=1 waits two minutes for it");
@@ -222,7 +222,7 @@ fn case_63_the_kernels_own_time_out_is_unreachable() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_68_after_a_failed_connect_an_id_is_of_no_more_use_and_says_so() {
+fn after_a_failed_connect_an_id_is_of_no_more_use_and_says_so() {
     device();
     in_time("reusing an id", || {
         let nobody = { Listening::new().addr() };
@@ -258,7 +258,7 @@ fn case_68_after_a_failed_connect_an_id_is_of_no_more_use_and_says_so() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_70_two_devices_that_do_not_reach_each_other_time_out_with_both_addresses() {
+fn two_devices_that_do_not_reach_each_other_time_out_with_both_addresses() {
     device();
     in_time("two devices of one host", || {
         let listening = Listening::at(at(ADDR_OF_SECOND, 0), 0);
@@ -284,7 +284,7 @@ fn case_70_two_devices_that_do_not_reach_each_other_time_out_with_both_addresses
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_71_two_that_connect_to_each_other_make_two_connections_or_two_rejections() {
+fn two_that_connect_to_each_other_make_two_connections_or_two_rejections() {
     device();
     in_time("simultaneous connects", || {
         let [one, two] = [Listening::new(), Listening::new()];
@@ -310,7 +310,7 @@ fn case_71_two_that_connect_to_each_other_make_two_connections_or_two_rejections
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_72_an_address_is_resolved_once() {
+fn an_address_is_resolved_once() {
     device();
     in_time("resolving twice", || {
         let listening = Listening::new();
@@ -332,7 +332,7 @@ fn case_72_an_address_is_resolved_once() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_82_an_address_that_is_taken_away_is_no_event() {
+fn an_address_that_is_taken_away_is_no_event() {
     device();
     in_time("an address that goes", || {
         const GOING: &str = "10.9.0.7";
@@ -350,7 +350,7 @@ fn case_82_an_address_that_is_taken_away_is_no_event() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_99_a_status_is_told_for_what_it_is() {
+fn a_status_is_told_for_what_it_is() {
     device();
     in_time("statuses", || {
         let nobody = { Listening::new().addr() };
@@ -368,7 +368,7 @@ fn case_99_a_status_is_told_for_what_it_is() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_102_both_ends_know_both_addresses_in_both_families() {
+fn both_ends_know_both_addresses_in_both_families() {
     device();
     in_time("addresses", || {
         for ip in [ADDR, ADDR6] {
@@ -385,7 +385,11 @@ fn case_102_both_ends_know_both_addresses_in_both_families() {
             let parts = Parts::of_id(&id);
             id.connect(ConnParam::new()).unwrap();
             let request = listening.request();
-            assert_eq!(request.peer_addr(), Some(local), "case 49: in this order");
+            assert_eq!(
+                request.peer_addr(),
+                Some(local),
+                "the peer of the server is the client"
+            );
             assert_eq!(request.local_addr(), Some(listening.addr()));
             let mut server = End::accept(request, &ConnParam::new());
             established(&channel);
@@ -406,7 +410,7 @@ fn case_102_both_ends_know_both_addresses_in_both_families() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_47_a_blocking_client_and_server_need_a_thread_each_and_no_more() {
+fn a_blocking_client_and_server_need_a_thread_each_and_no_more() {
     device();
     in_time("a blocking pair", || {
         let listener = Listener::bind(any_port()).unwrap();

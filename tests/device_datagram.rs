@@ -14,7 +14,7 @@ use rdmacm::{
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_78_an_address_handle_outlives_what_it_was_made_of() {
+fn an_address_handle_outlives_what_it_was_made_of() {
     device();
     let context = context();
     let pd = context.alloc_pd().expect("a domain");
@@ -31,7 +31,7 @@ fn case_78_an_address_handle_outlives_what_it_was_made_of() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_78_an_address_that_leads_nowhere_says_why() {
+fn an_address_that_leads_nowhere_says_why() {
     device();
     let context = context();
     let pd = context.alloc_pd().expect("a domain");

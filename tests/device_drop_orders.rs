@@ -86,7 +86,7 @@ fn there_are_5040_orders_and_each_number_is_another() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_36_every_drop_order_on_one_thread_leaves_nothing() {
+fn every_drop_order_on_one_thread_leaves_nothing() {
     device();
     within(patience(), "drop orders", || {
         let once = |number: u64| {
@@ -116,7 +116,7 @@ fn case_36_every_drop_order_on_one_thread_leaves_nothing() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_36_drops_on_seven_threads_leave_nothing() {
+fn drops_on_seven_threads_leave_nothing() {
     device();
     within(patience(), "drop orders across threads", || {
         let mut random = Random::new(3636);

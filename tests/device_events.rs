@@ -25,7 +25,7 @@ use rdmacm::{CmId, ConnParam, ErrorKind, EventChannel, EventKind, Listener, Opti
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_23_who_reads_events_may_wait_for_a_lock_of_who_destroys_ids() {
+fn who_reads_events_may_wait_for_a_lock_of_who_destroys_ids() {
     device();
     within(patience(), "a lock between reader and owner", || {
         let listening = Listening::new();
@@ -61,7 +61,7 @@ fn case_23_who_reads_events_may_wait_for_a_lock_of_who_destroys_ids() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_45_no_event_is_none_and_no_error() {
+fn no_event_is_none_and_no_error() {
     device();
     in_time("no event", || {
         let channel = EventChannel::new().unwrap();
@@ -76,7 +76,7 @@ fn case_45_no_event_is_none_and_no_error() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_47_the_server_is_established_only_when_the_client_reads_its_events() {
+fn the_server_is_established_only_when_the_client_reads_its_events() {
     device();
     in_time("a client that does not read", || {
         let listening = Listening::new();
@@ -102,7 +102,7 @@ fn is_readable(channel: &EventChannel, patience: i32) -> bool {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_51_a_client_that_gives_up_after_the_accept_is_a_rejection_to_the_server() {
+fn a_client_that_gives_up_after_the_accept_is_a_rejection_to_the_server() {
     device();
     in_time("giving up late", || {
         let listening = Listening::new();
@@ -168,7 +168,7 @@ fn bombard<T>(thread: &thread::JoinHandle<T>) {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_53_a_signal_ends_no_wait() {
+fn a_signal_ends_no_wait() {
     device();
     in_time("signals", || {
         catch_signals();
@@ -210,7 +210,7 @@ fn case_53_a_signal_ends_no_wait() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_54_events_of_an_id_that_is_gone_are_never_seen() {
+fn events_of_an_id_that_is_gone_are_never_seen() {
     device();
     in_time("stale events", || {
         let listening = Listening::new();
@@ -236,7 +236,7 @@ fn case_54_events_of_an_id_that_is_gone_are_never_seen() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_59_a_failure_inside_the_library_is_its_errno_and_not_eperm() {
+fn a_failure_inside_the_library_is_its_errno_and_not_eperm() {
     device();
     in_time("a failure in the library", || {
         let listening = Listening::new();
@@ -260,7 +260,7 @@ fn case_59_a_failure_inside_the_library_is_its_errno_and_not_eperm() {
 /// In 1 of 300 rounds another thread reads the child's ESTABLISHED before accept has returned.
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_118_established_may_be_read_before_accept_has_returned() {
+fn established_may_be_read_before_accept_has_returned() {
     device();
     within(patience(), "early ESTABLISHED", || {
         let listening = Listening::new();
@@ -308,7 +308,7 @@ fn case_118_established_may_be_read_before_accept_has_returned() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_119_nothing_that_is_done_to_the_descriptor_steals_an_event() {
+fn nothing_that_is_done_to_the_descriptor_steals_an_event() {
     device();
     in_time("a descriptor in other hands", || {
         let before = {

@@ -76,7 +76,7 @@ fn both_ends_with_external_queue_pairs() {
         Done::Received(Status::SUCCESS, 1, b"pong".to_vec())
     );
 
-    // Case 116: what is posted is flushed when the peer hangs up, also on a queue pair that the library does not know.
+    // What is posted is flushed when the peer hangs up, also on a queue pair that the library does not know.
     server.post_recv(3);
     client.id.disconnect().expect("disconnect");
     disconnected(&listening.channel);
@@ -110,7 +110,7 @@ fn an_external_queue_pair_can_be_accepted_as_the_library_chooses() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_111_the_events_own_parameters_send_the_peers_data_back() {
+fn the_events_own_parameters_send_the_peers_data_back() {
     device();
     let listening = Listening::new();
     let client = End::client(listening.addr());
@@ -140,7 +140,7 @@ fn case_111_the_events_own_parameters_send_the_peers_data_back() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_9_an_ack_timeout_is_refused_once_it_would_have_no_effect() {
+fn an_ack_timeout_is_refused_once_it_would_have_no_effect() {
     device();
     let listening = Listening::new();
     let second = Duration::from_secs(1);

@@ -46,7 +46,7 @@ fn as_nobody<T: Send + 'static>(action: impl FnOnce() -> T + Send + 'static) -> 
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_62_a_node_that_may_not_be_opened_is_named() {
+fn a_node_that_may_not_be_opened_is_named() {
     device();
     in_time("the device node", || {
         let node = Node::with_mode(0o600);
@@ -73,7 +73,7 @@ fn case_62_a_node_that_may_not_be_opened_is_named() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_56_104_in_another_network_namespace_there_is_no_device() {
+fn in_another_network_namespace_there_is_no_device() {
     device();
     in_time("a network namespace", || {
         let elsewhere = thread::spawn(|| {

@@ -37,7 +37,7 @@ fn requests_now(listening: &Listening) -> Vec<ConnRequest> {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_73_a_full_backlog_delays_clients_and_rejects_nobody() {
+fn a_full_backlog_delays_clients_and_rejects_nobody() {
     device();
     in_time("a full backlog", || {
         // More would not be more: each time all that were dropped come again, and as many fit as before.
@@ -74,7 +74,7 @@ fn case_73_a_full_backlog_delays_clients_and_rejects_nobody() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_73_a_backlog_of_0_or_of_everything_is_as_much_as_the_system_allows() {
+fn a_backlog_of_0_or_of_everything_is_as_much_as_the_system_allows() {
     device();
     in_time("the largest backlog", || {
         for backlog in [0, u32::MAX] {
@@ -90,7 +90,7 @@ fn case_73_a_backlog_of_0_or_of_everything_is_as_much_as_the_system_allows() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_74_over_rxe_a_port_is_not_tcps_and_is_free_as_soon_as_the_listener_is_gone() {
+fn over_rxe_a_port_is_not_tcps_and_is_free_as_soon_as_the_listener_is_gone() {
     device();
     in_time("ports", || {
         let tcp = TcpListener::bind(any_port()).unwrap();
@@ -123,7 +123,7 @@ fn case_74_over_rxe_a_port_is_not_tcps_and_is_free_as_soon_as_the_listener_is_go
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_75_a_wildcard_listener_has_no_device_and_its_requests_have() {
+fn a_wildcard_listener_has_no_device_and_its_requests_have() {
     device();
     in_time("a wildcard listener", || {
         let listening = Listening::at(at("0.0.0.0", 0), 0);
@@ -170,7 +170,7 @@ fn case_75_a_wildcard_listener_has_no_device_and_its_requests_have() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_76_bind_and_listen_each_once_and_in_this_order() {
+fn bind_and_listen_each_once_and_in_this_order() {
     device();
     in_time("the order of bind and listen", || {
         let channel = EventChannel::new().unwrap();
@@ -204,7 +204,7 @@ fn case_76_bind_and_listen_each_once_and_in_this_order() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_76_a_wildcard_listener_tells_its_port() {
+fn a_wildcard_listener_tells_its_port() {
     device();
     in_time("wildcard ports", || {
         for ip in ["0.0.0.0", "::"] {

@@ -138,7 +138,7 @@ impl Reader {
 /// The C library alone crashes within 400 rounds: it moves the queue pair on while it reads REJECTED.
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_28_a_queue_pair_is_destroyed_while_another_thread_reads_rejected() {
+fn a_queue_pair_is_destroyed_while_another_thread_reads_rejected() {
     device();
     within(patience(), "destroying beside a reader", || {
         let nobody = { Listening::new().addr() };
@@ -170,7 +170,7 @@ fn case_28_a_queue_pair_is_destroyed_while_another_thread_reads_rejected() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_28_a_queue_pair_is_destroyed_while_another_thread_reads_the_answer() {
+fn a_queue_pair_is_destroyed_while_another_thread_reads_the_answer() {
     device();
     within(patience(), "destroying beside a reader", || {
         let listening = Listening::new();
@@ -210,7 +210,7 @@ fn case_28_a_queue_pair_is_destroyed_while_another_thread_reads_the_answer() {
 /// The C library alone crashes although nobody reads events: both look at the id's queue pair.
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_110_a_queue_pair_is_destroyed_while_another_thread_disconnects() {
+fn a_queue_pair_is_destroyed_while_another_thread_disconnects() {
     device();
     within(patience(), "destroying beside a disconnect", || {
         let listening = Listening::new();
@@ -244,7 +244,7 @@ fn case_110_a_queue_pair_is_destroyed_while_another_thread_disconnects() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_32_33_one_side_drops_while_the_other_disconnects() {
+fn one_side_drops_while_the_other_disconnects() {
     device();
     within(patience(), "dropping beside DISCONNECTED", || {
         let listening = Listening::new();
@@ -276,7 +276,7 @@ fn case_32_33_one_side_drops_while_the_other_disconnects() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_42_a_listener_is_dropped_while_clients_come() {
+fn a_listener_is_dropped_while_clients_come() {
     device();
     within(patience(), "dropping a busy listener", || {
         let once = |round: usize| {

@@ -37,7 +37,7 @@ fn request(channel: &EventChannel) -> LookupRequest {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_112_an_answer_has_a_number_and_private_data_and_the_services_key() {
+fn an_answer_has_a_number_and_private_data_and_the_services_key() {
     device();
     let (_listener, server, addr) = listening();
     let (id, client) = routed(addr);
@@ -67,7 +67,7 @@ fn case_112_an_answer_has_a_number_and_private_data_and_the_services_key() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_77_a_rejected_look_up_has_a_status_and_no_errno() {
+fn a_rejected_look_up_has_a_status_and_no_errno() {
     device();
     let (listener, server, addr) = listening();
     let (id, client) = routed(addr);
@@ -100,7 +100,7 @@ fn case_77_a_rejected_look_up_has_a_status_and_no_errno() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_15_private_data_of_181_and_137_bytes_is_refused_before_the_call() {
+fn private_data_of_181_and_137_bytes_is_refused_before_the_call() {
     device();
     let (_listener, server, addr) = listening();
     let (id, client) = routed(addr);

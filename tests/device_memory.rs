@@ -19,7 +19,7 @@ use rdmacm::{
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_89_memory_stays_until_the_device_has_let_go() {
+fn memory_stays_until_the_device_has_let_go() {
     device();
     in_time("memory in flight", || {
         let listening = Listening::new();
@@ -53,7 +53,7 @@ fn case_89_memory_stays_until_the_device_has_let_go() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_106_the_limit_of_locked_memory_is_named() {
+fn the_limit_of_locked_memory_is_named() {
     device();
     in_time("locked memory", || {
         const LIMIT: libc::rlim_t = 64 * 1024;
@@ -103,7 +103,7 @@ fn memlock(new: libc::rlimit) -> libc::rlimit {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_108_starting_a_program_leaves_connections_alone() {
+fn starting_a_program_leaves_connections_alone() {
     device();
     in_time("fork and exec", || {
         let listening = Listening::new();

@@ -15,7 +15,7 @@ use rdmacm::{CmId, ConnParam, EventChannel, EventKind};
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_25_an_event_that_is_kept_does_not_hold_up_a_migration() {
+fn an_event_that_is_kept_does_not_hold_up_a_migration() {
     device();
     in_time("migrating beside a kept event", || {
         let listening = Listening::new();
@@ -39,7 +39,7 @@ fn case_25_an_event_that_is_kept_does_not_hold_up_a_migration() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_25_events_that_nobody_has_read_move_along() {
+fn events_that_nobody_has_read_move_along() {
     device();
     in_time("migrating with events queued", || {
         let listening = Listening::new();
@@ -58,7 +58,7 @@ fn case_25_events_that_nobody_has_read_move_along() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_25_after_a_migration_events_come_on_the_new_channel_only() {
+fn after_a_migration_events_come_on_the_new_channel_only() {
     device();
     in_time("migrating a connecting id", || {
         let listening = Listening::new();
@@ -97,7 +97,7 @@ fn case_25_after_a_migration_events_come_on_the_new_channel_only() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_25_an_established_connection_may_migrate_back_and_forth() {
+fn an_established_connection_may_migrate_back_and_forth() {
     device();
     in_time("migrating an established id", || {
         let listening = Listening::new();
@@ -116,7 +116,7 @@ fn case_25_an_established_connection_may_migrate_back_and_forth() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_25_a_listener_stays_where_it_is() {
+fn a_listener_stays_where_it_is() {
     device();
     in_time("migrating a listener", || {
         let listening = Listening::new();
@@ -133,7 +133,7 @@ fn case_25_a_listener_stays_where_it_is() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_25_a_waiting_reader_is_woken_by_events_that_move_along() {
+fn a_waiting_reader_is_woken_by_events_that_move_along() {
     device();
     in_time("a waiting reader", || {
         let listening = Listening::new();

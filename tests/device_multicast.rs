@@ -49,7 +49,7 @@ fn is_member() -> bool {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_80_a_joined_group_is_a_destination() {
+fn a_joined_group_is_a_destination() {
     device();
     let (id, channel) = bound(any_port());
     assert!(!is_member());
@@ -87,7 +87,7 @@ fn one_that_only_sends_is_no_member_of_the_machines() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_79_an_ipv6_group_gives_the_error_that_c_gives() {
+fn an_ipv6_group_gives_the_error_that_c_gives() {
     device();
     let (id, channel) = bound(SocketAddr::new(common::ADDR6.parse().unwrap(), 0));
     let group: IpAddr = "ff0e::1234".parse().unwrap();
@@ -100,7 +100,7 @@ fn case_79_an_ipv6_group_gives_the_error_that_c_gives() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_79_only_a_datagram_id_with_a_device_and_without_a_route_joins() {
+fn only_a_datagram_id_with_a_device_and_without_a_route_joins() {
     device();
     let refused = |id: &CmId, found: &str| {
         let error = id.join_multicast(GROUP, JoinState::FullMember).unwrap_err();
@@ -201,7 +201,7 @@ fn groups_are_joined_and_left_while_others_read() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_114_a_group_of_a_removed_device_goes_with_its_id() {
+fn a_group_of_a_removed_device_goes_with_its_id() {
     device();
     in_time("a removal", || {
         let (id, channel) = bound(SocketAddr::new(ADDR_OF_SECOND.parse().unwrap(), 0));
@@ -222,7 +222,7 @@ fn case_114_a_group_of_a_removed_device_goes_with_its_id() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_81_every_full_member_gets_what_is_sent_to_a_group() {
+fn every_full_member_gets_what_is_sent_to_a_group() {
     device();
     let (mut one, one_id, one_channel) = member();
     let (mut two, two_id, two_channel) = member();
@@ -266,7 +266,7 @@ fn case_81_every_full_member_gets_what_is_sent_to_a_group() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_113_a_member_ends_in_any_order() {
+fn a_member_ends_in_any_order() {
     device();
     for order in 0..5 {
         let (mut end, id, channel) = member();

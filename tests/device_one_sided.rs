@@ -299,7 +299,7 @@ fn what_does_not_fit_is_refused_before_it_is_posted() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_4_a_read_that_would_never_complete_is_refused() {
+fn a_read_that_would_never_complete_is_refused() {
     device();
     let listening = Listening::new();
     let client = End::connecting(listening.addr());

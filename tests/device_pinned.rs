@@ -32,7 +32,7 @@ const LONG: Duration = Duration::from_secs(150);
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_41_a_domain_pins_its_device_beyond_every_id_and_its_removal() {
+fn a_domain_pins_its_device_beyond_every_id_and_its_removal() {
     if is_child() {
         let pd = domain();
         step("made");
@@ -43,8 +43,7 @@ fn case_41_a_domain_pins_its_device_beyond_every_id_and_its_removal() {
         return;
     }
     device();
-    let mut watched =
-        Watched::start("case_41_a_domain_pins_its_device_beyond_every_id_and_its_removal");
+    let mut watched = Watched::start("a_domain_pins_its_device_beyond_every_id_and_its_removal");
     watched.says("made");
     watched.remove_device();
     watched.goes_on_to("compared");
@@ -62,7 +61,7 @@ fn case_41_a_domain_pins_its_device_beyond_every_id_and_its_removal() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_41_without_the_pin_the_end_of_a_domain_reads_what_is_freed() {
+fn without_the_pin_the_end_of_a_domain_reads_what_is_freed() {
     if is_child() {
         let pd = domain_of_c();
         step("made");
@@ -75,8 +74,7 @@ fn case_41_without_the_pin_the_end_of_a_domain_reads_what_is_freed() {
         return;
     }
     device();
-    let mut watched =
-        Watched::start("case_41_without_the_pin_the_end_of_a_domain_reads_what_is_freed");
+    let mut watched = Watched::start("without_the_pin_the_end_of_a_domain_reads_what_is_freed");
     watched.says("made");
     watched.remove_device();
     watched.goes_on_to("compared");

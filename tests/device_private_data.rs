@@ -21,7 +21,7 @@ fn padded(data: &[u8], field: usize) -> Vec<u8> {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_13_what_arrives_is_the_whole_field_padded_with_zeros() {
+fn what_arrives_is_the_whole_field_padded_with_zeros() {
     device();
     in_time("padding", || {
         let listening = Listening::new();
@@ -50,7 +50,7 @@ fn case_13_what_arrives_is_the_whole_field_padded_with_zeros() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_14_private_data_of_57_bytes_is_refused_and_56_work() {
+fn private_data_of_57_bytes_is_refused_and_56_work() {
     device();
     in_time("private data of a request", || {
         let listening = Listening::new();
@@ -80,7 +80,7 @@ fn case_14_private_data_of_57_bytes_is_refused_and_56_work() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_15_an_answer_of_197_bytes_is_refused_and_196_work() {
+fn an_answer_of_197_bytes_is_refused_and_196_work() {
     device();
     in_time("private data of an answer", || {
         let listening = Listening::new();
@@ -109,7 +109,7 @@ fn case_15_an_answer_of_197_bytes_is_refused_and_196_work() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_15_a_rejection_of_149_bytes_rejects_without_them_and_148_work() {
+fn a_rejection_of_149_bytes_rejects_without_them_and_148_work() {
     device();
     in_time("private data of a rejection", || {
         let listening = Listening::new();
@@ -136,7 +136,7 @@ fn case_15_a_rejection_of_149_bytes_rejects_without_them_and_148_work() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_15_the_blocking_layer_has_the_same_limits() {
+fn the_blocking_layer_has_the_same_limits() {
     device();
     in_time("private data of the blocking layer", || {
         let listener = Listener::bind(any_port()).unwrap();
@@ -175,7 +175,7 @@ fn case_15_the_blocking_layer_has_the_same_limits() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_17_an_event_without_private_data_has_an_empty_slice() {
+fn an_event_without_private_data_has_an_empty_slice() {
     device();
     in_time("events without data", || {
         let listening = Listening::new();
@@ -215,7 +215,7 @@ fn any_port_without_listener() -> std::net::SocketAddr {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_18_private_data_is_copied_by_the_call() {
+fn private_data_is_copied_by_the_call() {
     device();
     in_time("buffers of the caller", || {
         let listening = Listening::new();

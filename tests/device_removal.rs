@@ -28,7 +28,7 @@ fn removed(channel: &EventChannel) {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_41_every_id_on_the_device_is_told_and_its_end_lets_the_device_go() {
+fn every_id_on_the_device_is_told_and_its_end_lets_the_device_go() {
     device();
     in_time("a removal", || {
         let wildcard = Listening::at(SocketAddr::new([0, 0, 0, 0].into(), 0), 0);
@@ -82,7 +82,7 @@ fn case_41_every_id_on_the_device_is_told_and_its_end_lets_the_device_go() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_41_what_outlives_its_id_may_be_dropped_after_the_removal() {
+fn what_outlives_its_id_may_be_dropped_after_the_removal() {
     device();
     in_time("objects without ids", || {
         let listening = Listening::at(addr(0), 0);
@@ -111,7 +111,7 @@ fn case_41_what_outlives_its_id_may_be_dropped_after_the_removal() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_41_the_blocking_layer_is_told() {
+fn the_blocking_layer_is_told() {
     device();
     in_time("a removal under blocking calls", || {
         let listener = Listener::bind(addr(0)).unwrap();
@@ -139,7 +139,7 @@ fn case_41_the_blocking_layer_is_told() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_41_an_id_alone_that_has_not_read_its_removal_lets_the_device_go() {
+fn an_id_alone_that_has_not_read_its_removal_lets_the_device_go() {
     device();
     in_time("an unread removal", || {
         for datagram in [false, true] {
@@ -162,7 +162,7 @@ fn case_41_an_id_alone_that_has_not_read_its_removal_lets_the_device_go() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_41_ids_whose_removal_nobody_has_read_let_the_device_go_too() {
+fn ids_whose_removal_nobody_has_read_let_the_device_go_too() {
     device();
     in_time("unread removals", || {
         let listening = Listening::at(addr(0), 0);

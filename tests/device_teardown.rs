@@ -29,7 +29,7 @@ fn at_once(what: &str, action: impl FnOnce()) {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_19_an_event_that_is_kept_does_not_hold_up_the_end_of_its_id() {
+fn an_event_that_is_kept_does_not_hold_up_the_end_of_its_id() {
     device();
     in_time("kept error events", || {
         let channel = EventChannel::new().unwrap();
@@ -52,7 +52,7 @@ fn case_19_an_event_that_is_kept_does_not_hold_up_the_end_of_its_id() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_20_a_request_that_is_kept_does_not_hold_up_its_listener() {
+fn a_request_that_is_kept_does_not_hold_up_its_listener() {
     device();
     in_time("a kept request", || {
         let listening = Listening::new();
@@ -68,7 +68,7 @@ fn case_20_a_request_that_is_kept_does_not_hold_up_its_listener() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_117_a_listener_with_a_request_gives_its_port_free_at_once() {
+fn a_listener_with_a_request_gives_its_port_free_at_once() {
     device();
     in_time("a listener with requests", || {
         let before = {
@@ -111,7 +111,7 @@ fn case_117_a_listener_with_a_request_gives_its_port_free_at_once() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_21_22_a_connection_may_be_dropped_while_its_event_is_handled() {
+fn a_connection_may_be_dropped_while_its_event_is_handled() {
     device();
     in_time("dropping in the handler", || {
         let listening = Listening::new();
@@ -137,7 +137,7 @@ fn case_21_22_a_connection_may_be_dropped_while_its_event_is_handled() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_26_a_completion_event_that_nobody_read_does_not_hold_up_its_queue() {
+fn a_completion_event_that_nobody_read_does_not_hold_up_its_queue() {
     device();
     in_time("an unread completion event", || {
         let listening = Listening::new();
@@ -158,7 +158,7 @@ fn case_26_a_completion_event_that_nobody_read_does_not_hold_up_its_queue() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_29_an_id_outlives_the_programs_share_of_its_channel() {
+fn an_id_outlives_the_programs_share_of_its_channel() {
     device();
     in_time("a dropped channel", || {
         let listening = Listening::new();
@@ -178,7 +178,7 @@ fn case_29_an_id_outlives_the_programs_share_of_its_channel() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_30_an_accepted_connection_outlives_its_listener_and_channel() {
+fn an_accepted_connection_outlives_its_listener_and_channel() {
     device();
     in_time("a dropped listener", || {
         let listening = Listening::new();
@@ -208,7 +208,7 @@ fn case_30_an_accepted_connection_outlives_its_listener_and_channel() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_31_rejected_and_dropped_requests_leave_no_id() {
+fn rejected_and_dropped_requests_leave_no_id() {
     device();
     within(common::load::patience(), "a thousand rejections", || {
         let listening = Listening::new();
@@ -234,7 +234,7 @@ fn case_31_rejected_and_dropped_requests_leave_no_id() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_34_a_queue_pair_is_destroyed_once_and_says_so() {
+fn a_queue_pair_is_destroyed_once_and_says_so() {
     device();
     in_time("destroying a queue pair", || {
         let listening = Listening::new();
@@ -269,7 +269,7 @@ fn case_34_a_queue_pair_is_destroyed_once_and_says_so() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_35_domain_queue_and_pool_may_go_first() {
+fn domain_queue_and_pool_may_go_first() {
     device();
     in_time("dropping what is in use", || {
         let listening = Listening::new();
@@ -304,7 +304,7 @@ fn case_35_domain_queue_and_pool_may_go_first() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_37_a_device_stays_open_for_the_others() {
+fn a_device_stays_open_for_the_others() {
     device();
     in_time("two ids of one device", || {
         let listening = Listening::new();
@@ -325,7 +325,7 @@ fn case_37_a_device_stays_open_for_the_others() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_38_nothing_is_left_after_the_first_time() {
+fn nothing_is_left_after_the_first_time() {
     device();
     in_time("opening and closing", || {
         let once = || {
@@ -347,7 +347,7 @@ fn case_38_nothing_is_left_after_the_first_time() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_39_disconnect_is_no_error_whenever_it_is_called() {
+fn disconnect_is_no_error_whenever_it_is_called() {
     device();
     in_time("disconnect in every phase", || {
         let channel = EventChannel::new().unwrap();
@@ -381,7 +381,7 @@ fn case_39_disconnect_is_no_error_whenever_it_is_called() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_40_who_disconnects_first_need_not_wait_for_the_peer() {
+fn who_disconnects_first_need_not_wait_for_the_peer() {
     device();
     in_time("a peer that does nothing", || {
         let listening = Listening::new();
@@ -405,7 +405,7 @@ fn case_40_who_disconnects_first_need_not_wait_for_the_peer() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_101_reading_its_events_is_all_that_a_side_must_do_to_answer_a_disconnect() {
+fn reading_its_events_is_all_that_a_side_must_do_to_answer_a_disconnect() {
     device();
     in_time("disconnect from either side", || {
         let listening = Listening::new();
@@ -431,7 +431,7 @@ fn case_101_reading_its_events_is_all_that_a_side_must_do_to_answer_a_disconnect
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_46_a_reader_outlives_everybody_elses_share_of_its_channel() {
+fn a_reader_outlives_everybody_elses_share_of_its_channel() {
     device();
     in_time("a blocked reader", || {
         let listening = Listening::new();

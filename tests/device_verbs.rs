@@ -30,7 +30,7 @@ fn next_message(end: &mut End, round: u64) -> Vec<u8> {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_48_no_completion_is_missed_by_who_sleeps() {
+fn no_completion_is_missed_by_who_sleeps() {
     device();
     in_time("ping-pong with waiting", || {
         let listening = Listening::new();
@@ -57,7 +57,7 @@ fn case_48_no_completion_is_missed_by_who_sleeps() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_83_a_receive_posted_before_accept_takes_the_first_message() {
+fn a_receive_posted_before_accept_takes_the_first_message() {
     device();
     in_time("early receives", || {
         let listening = Listening::new();
@@ -98,7 +98,7 @@ fn second_device() -> Context {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_84_domain_and_queue_of_another_device_are_named() {
+fn domain_and_queue_of_another_device_are_named() {
     device();
     in_time("two devices", || {
         let listening = Listening::new();
@@ -143,7 +143,7 @@ fn case_84_domain_and_queue_of_another_device_are_named() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_85_a_depth_above_the_devices_is_named_and_so_is_a_second_queue_pair() {
+fn a_depth_above_the_devices_is_named_and_so_is_a_second_queue_pair() {
     device();
     in_time("depths of queue pairs", || {
         let listening = Listening::new();
@@ -211,7 +211,7 @@ fn case_85_a_depth_above_the_devices_is_named_and_so_is_a_second_queue_pair() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_86_a_send_before_the_connection_stands_is_no_call() {
+fn a_send_before_the_connection_stands_is_no_call() {
     device();
     in_time("posting in the wrong state", || {
         let listening = Listening::new();
@@ -240,7 +240,7 @@ fn case_86_a_send_before_the_connection_stands_is_no_call() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_86_posts_after_the_connection_are_flushed_or_refused() {
+fn posts_after_the_connection_are_flushed_or_refused() {
     device();
     in_time("posting after the end", || {
         let listening = Listening::new();
@@ -266,7 +266,7 @@ fn case_86_posts_after_the_connection_are_flushed_or_refused() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_86_a_full_queue_says_so_and_gives_the_buffer_back() {
+fn a_full_queue_says_so_and_gives_the_buffer_back() {
     device();
     in_time("a full queue", || {
         let listening = Listening::new();
@@ -284,7 +284,7 @@ fn case_86_a_full_queue_says_so_and_gives_the_buffer_back() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_115_completions_of_a_queue_pair_that_is_gone_find_nothing() {
+fn completions_of_a_queue_pair_that_is_gone_find_nothing() {
     device();
     in_time("late completions", || {
         let listening = Listening::new();
@@ -339,7 +339,7 @@ fn case_115_completions_of_a_queue_pair_that_is_gone_find_nothing() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn case_116_posted_receives_are_flushed_when_the_connection_goes_down() {
+fn posted_receives_are_flushed_when_the_connection_goes_down() {
     device();
     in_time("flushing", || {
         let listening = Listening::new();

@@ -1,5 +1,4 @@
-//! Connecting, accepting and rejecting on soft-iWARP (siw), where it differs from soft-RoCE. The numbers are those of the
-//! cases that users have reported.
+//! Connecting, accepting and rejecting on soft-iWARP (siw), where it differs from soft-RoCE.
 
 mod common;
 
@@ -34,7 +33,7 @@ fn at(ip: &str, port: u16) -> SocketAddr {
 
 #[test]
 #[ignore = "needs soft-iWARP: cargo xtask test --iwarp"]
-fn case_02_rejecting_a_client_that_is_gone_is_no_error() {
+fn rejecting_a_client_that_is_gone_is_no_error() {
     device();
     in_time("an abandoned request", || {
         let listening = listening();
@@ -48,7 +47,7 @@ fn case_02_rejecting_a_client_that_is_gone_is_no_error() {
 
 #[test]
 #[ignore = "needs soft-iWARP: cargo xtask test --iwarp"]
-fn case_02_accepting_a_client_that_is_gone_is_peer_gone_with_econnreset() {
+fn accepting_a_client_that_is_gone_is_peer_gone_with_econnreset() {
     device();
     in_time("an abandoned request", || {
         let listening = listening();
@@ -83,7 +82,7 @@ fn case_02_accepting_a_client_that_is_gone_is_peer_gone_with_econnreset() {
 
 #[test]
 #[ignore = "needs soft-iWARP: cargo xtask test --iwarp"]
-fn case_03_a_depth_above_the_devices_is_refused_and_the_id_stays_usable() {
+fn a_depth_above_the_devices_is_refused_and_the_id_stays_usable() {
     device();
     in_time("depths", || {
         let listening = listening();
@@ -132,7 +131,7 @@ fn case_03_a_depth_above_the_devices_is_refused_and_the_id_stays_usable() {
 
 #[test]
 #[ignore = "needs soft-iWARP: cargo xtask test --iwarp"]
-fn case_06_a_server_may_answer_more_reads_than_it_was_asked_for_but_not_ask_more() {
+fn a_server_may_answer_more_reads_than_it_was_asked_for_but_not_ask_more() {
     device();
     in_time("depths above the offer", || {
         let listening = listening();
@@ -161,7 +160,7 @@ fn case_06_a_server_may_answer_more_reads_than_it_was_asked_for_but_not_ask_more
 
 #[test]
 #[ignore = "needs soft-iWARP: cargo xtask test --iwarp"]
-fn case_06_the_offer_is_turned_round_and_the_default_takes_it() {
+fn the_offer_is_turned_round_and_the_default_takes_it() {
     device();
     in_time("unequal depths", || {
         let listening = listening();
@@ -185,7 +184,7 @@ fn case_06_the_offer_is_turned_round_and_the_default_takes_it() {
 
 #[test]
 #[ignore = "needs soft-iWARP: cargo xtask test --iwarp"]
-fn case_13_private_data_arrives_as_long_as_it_was_sent_and_none_is_none() {
+fn private_data_arrives_as_long_as_it_was_sent_and_none_is_none() {
     device();
     in_time("lengths of private data", || {
         let listening = listening();
@@ -213,7 +212,7 @@ fn case_13_private_data_arrives_as_long_as_it_was_sent_and_none_is_none() {
 
 #[test]
 #[ignore = "needs soft-iWARP: cargo xtask test --iwarp"]
-fn case_14_private_data_above_roces_limits_arrives_and_above_255_bytes_is_refused() {
+fn private_data_above_roces_limits_arrives_and_above_255_bytes_is_refused() {
     device();
     in_time("limits of private data", || {
         let listening = listening();
@@ -257,7 +256,7 @@ fn case_14_private_data_above_roces_limits_arrives_and_above_255_bytes_is_refuse
 
 #[test]
 #[ignore = "needs soft-iWARP: cargo xtask test --iwarp"]
-fn case_31_requests_that_are_rejected_or_dropped_leave_nothing() {
+fn requests_that_are_rejected_or_dropped_leave_nothing() {
     device();
     in_time("rejections", || {
         let listening = listening();
@@ -285,7 +284,7 @@ fn case_31_requests_that_are_rejected_or_dropped_leave_nothing() {
 
 #[test]
 #[ignore = "needs soft-iWARP: cargo xtask test --iwarp"]
-fn case_47_the_server_is_established_although_the_client_reads_nothing() {
+fn the_server_is_established_although_the_client_reads_nothing() {
     device();
     in_time("a client that reads nothing", || {
         let listening = listening();
@@ -298,7 +297,7 @@ fn case_47_the_server_is_established_although_the_client_reads_nothing() {
 
 #[test]
 #[ignore = "needs soft-iWARP: cargo xtask test --iwarp"]
-fn case_51_a_client_that_goes_before_it_reads_is_established_and_then_disconnected() {
+fn a_client_that_goes_before_it_reads_is_established_and_then_disconnected() {
     device();
     in_time("a client that goes", || {
         let listening = listening();
@@ -312,7 +311,7 @@ fn case_51_a_client_that_goes_before_it_reads_is_established_and_then_disconnect
 
 #[test]
 #[ignore = "needs soft-iWARP: cargo xtask test --iwarp"]
-fn case_59_a_queue_pair_in_error_is_established_and_then_disconnected() {
+fn a_queue_pair_in_error_is_established_and_then_disconnected() {
     device();
     in_time("a queue pair in error", || {
         let listening = listening();
@@ -328,7 +327,7 @@ fn case_59_a_queue_pair_in_error_is_established_and_then_disconnected() {
 
 #[test]
 #[ignore = "needs soft-iWARP: cargo xtask test --iwarp"]
-fn case_68_an_id_that_was_refused_can_connect_once_somebody_listens() {
+fn an_id_that_was_refused_can_connect_once_somebody_listens() {
     device();
     in_time("connecting again", || {
         let addr = nobody();
@@ -349,7 +348,7 @@ fn case_68_an_id_that_was_refused_can_connect_once_somebody_listens() {
 
 #[test]
 #[ignore = "needs soft-iWARP: cargo xtask test --iwarp"]
-fn case_69_where_nobody_listens_connect_itself_is_refused_and_no_event_comes() {
+fn where_nobody_listens_connect_itself_is_refused_and_no_event_comes() {
     device();
     in_time("refusals", || {
         let addr = nobody();
@@ -372,7 +371,7 @@ fn case_69_where_nobody_listens_connect_itself_is_refused_and_no_event_comes() {
 
 #[test]
 #[ignore = "needs soft-iWARP: cargo xtask test --iwarp"]
-fn case_99_the_status_of_a_rejection_is_an_errno_with_its_name() {
+fn the_status_of_a_rejection_is_an_errno_with_its_name() {
     device();
     in_time("a rejection", || {
         let listener = Listener::bind(any_port()).unwrap();
@@ -398,7 +397,7 @@ fn case_99_the_status_of_a_rejection_is_an_errno_with_its_name() {
 
 #[test]
 #[ignore = "needs soft-iWARP: cargo xtask test --iwarp"]
-fn case_73_clients_beyond_the_backlog_are_reset() {
+fn clients_beyond_the_backlog_are_reset() {
     device();
     in_time("a full backlog", || {
         let listening = Listening::at(any_port(), 1);
@@ -425,7 +424,7 @@ fn case_73_clients_beyond_the_backlog_are_reset() {
 
 #[test]
 #[ignore = "needs soft-iWARP: cargo xtask test --iwarp"]
-fn case_74_a_port_is_shared_with_tcp_and_listen_says_when_it_is_taken() {
+fn a_port_is_shared_with_tcp_and_listen_says_when_it_is_taken() {
     device();
     in_time("a port that TCP has", || {
         let tcp = TcpListener::bind(any_port()).unwrap();
@@ -454,7 +453,7 @@ fn case_74_a_port_is_shared_with_tcp_and_listen_says_when_it_is_taken() {
 
 #[test]
 #[ignore = "needs soft-iWARP: cargo xtask test --iwarp"]
-fn case_75_a_listener_on_every_address_has_children_on_devices_of_two_transports() {
+fn a_listener_on_every_address_has_children_on_devices_of_two_transports() {
     device();
     in_time("a listener on every address", || {
         let listening = Listening::at(at("0.0.0.0", 0), 0);

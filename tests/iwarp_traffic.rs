@@ -1,5 +1,4 @@
 //! Messages and the end of connections on soft-iWARP (siw), where they differ from soft-RoCE, and whole connections over it.
-//! The numbers are those of the cases that users have reported.
 
 mod common;
 
@@ -14,11 +13,11 @@ use rdmacm::{ConnParam, Connection, Connector, ErrorKind, Listener, Options, Rnr
 
 #[test]
 #[ignore = "needs soft-iWARP: cargo xtask test --iwarp"]
-fn case_08_a_send_without_a_receive_is_sent_well_and_ends_the_connection() {
+fn a_send_without_a_receive_is_sent_well_and_ends_the_connection() {
     device();
     in_time("a late receive", || {
         let listening = listening();
-        // Not even "for ever" makes a send wait: iWARP knows no such thing. This is case 92 too.
+        // Not even "for ever" makes a send wait: iWARP knows no such thing.
         for retry in [RnrRetry::NEVER, RnrRetry::FOREVER] {
             let mut client = End::client(listening.addr());
             client
@@ -38,7 +37,7 @@ fn case_08_a_send_without_a_receive_is_sent_well_and_ends_the_connection() {
 
 #[test]
 #[ignore = "needs soft-iWARP: cargo xtask test --iwarp"]
-fn case_39_disconnect_is_no_error_whenever_it_is_called() {
+fn disconnect_is_no_error_whenever_it_is_called() {
     device();
     in_time("disconnecting again", || {
         let listening = listening();
@@ -75,7 +74,7 @@ fn a_queue_pair_without_sends_under_way_is_closed_at_once() {
 
 #[test]
 #[ignore = "needs soft-iWARP: cargo xtask test --iwarp"]
-fn case_40_the_side_that_disconnects_hears_of_it_without_the_other() {
+fn the_side_that_disconnects_hears_of_it_without_the_other() {
     device();
     in_time("one side disconnects", || {
         let listening = listening();
@@ -92,7 +91,7 @@ fn case_40_the_side_that_disconnects_hears_of_it_without_the_other() {
 
 #[test]
 #[ignore = "needs soft-iWARP: cargo xtask test --iwarp"]
-fn case_52_nothing_comes_after_disconnected() {
+fn nothing_comes_after_disconnected() {
     device();
     in_time("the time after the end", || {
         let (client, server) = pair(&listening());

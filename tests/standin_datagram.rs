@@ -218,7 +218,7 @@ fn unsignalled_sends_come_back_with_the_end() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_113_a_pair_leaves_its_groups_before_it_ends() {
+fn a_pair_leaves_its_groups_before_it_ends() {
     let standin = Standin::start();
     for order in 0..6 {
         let channel = EventChannel::new().unwrap();

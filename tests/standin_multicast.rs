@@ -52,7 +52,7 @@ fn is_readable(channel: &EventChannel) -> bool {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_80_each_join_has_a_number_of_its_own_that_no_id_has() {
+fn each_join_has_a_number_of_its_own_that_no_id_has() {
     let standin = Standin::start();
     standin.record();
     let channel = EventChannel::new().unwrap();
@@ -85,7 +85,7 @@ fn case_80_each_join_has_a_number_of_its_own_that_no_id_has() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_79_what_cannot_be_joined_is_an_error() {
+fn what_cannot_be_joined_is_an_error() {
     let standin = Standin::start();
     let channel = EventChannel::new().unwrap();
     let full = JoinState::FullMember;
@@ -137,7 +137,7 @@ fn standin_address_of_siw() -> std::net::SocketAddr {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_114_what_is_queued_is_read_before_a_group_is_left() {
+fn what_is_queued_is_read_before_a_group_is_left() {
     let standin = Standin::start();
     let channel = EventChannel::new().unwrap();
     let id = bound(&channel);
@@ -219,7 +219,7 @@ fn a_reader_that_sleeps_gets_what_another_thread_has_read_ahead() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_114_a_group_of_a_removed_device_is_not_left() {
+fn a_group_of_a_removed_device_is_not_left() {
     let standin = Standin::start();
     for read in [false, true] {
         let channel = EventChannel::new().unwrap();

@@ -16,7 +16,7 @@ const HELD: Duration = Duration::from_millis(100);
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_28_a_queue_pair_is_dropped_while_its_rejection_is_read() {
+fn a_queue_pair_is_dropped_while_its_rejection_is_read() {
     let standin = Standin::start();
     let mut client = Client::asking(addr(1), ConnParam::new());
     let (qp, cq) = (client.qp.take(), client.cq.take());
@@ -38,7 +38,7 @@ fn case_28_a_queue_pair_is_dropped_while_its_rejection_is_read() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_28_a_queue_pair_is_dropped_while_the_answer_is_read() {
+fn a_queue_pair_is_dropped_while_the_answer_is_read() {
     let standin = Standin::start();
     let server = Server::start();
     let mut client = Client::asking(server.addr(), ConnParam::new());
@@ -63,7 +63,7 @@ fn case_28_a_queue_pair_is_dropped_while_the_answer_is_read() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_110_a_queue_pair_is_dropped_during_each_call_that_reads_it() {
+fn a_queue_pair_is_dropped_during_each_call_that_reads_it() {
     for call in ["rdma_connect", "rdma_disconnect"] {
         let standin = Standin::start();
         let mut client = Client::ready(addr(1));
@@ -89,7 +89,7 @@ fn case_110_a_queue_pair_is_dropped_during_each_call_that_reads_it() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_110_a_queue_pair_is_dropped_during_accept() {
+fn a_queue_pair_is_dropped_during_accept() {
     let standin = Standin::start();
     let server = Server::start();
     let peer = standin.peer(server.addr(), (1, 1), b"");
@@ -110,7 +110,7 @@ fn case_110_a_queue_pair_is_dropped_during_accept() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_25_a_connecting_id_is_migrated_while_the_new_channel_is_read() {
+fn a_connecting_id_is_migrated_while_the_new_channel_is_read() {
     let standin = Standin::start();
     let server = Server::start();
     let client = Client::asking(server.addr(), ConnParam::new());
@@ -160,7 +160,7 @@ fn an_address_is_resolved_while_the_channel_is_read() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_23_an_id_is_dropped_while_another_thread_reads_its_event() {
+fn an_id_is_dropped_while_another_thread_reads_its_event() {
     let standin = Standin::start();
     standin.patience(Duration::from_secs(2));
     let client = Client::asking(addr(1), ConnParam::new());
@@ -179,7 +179,7 @@ fn case_23_an_id_is_dropped_while_another_thread_reads_its_event() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_23_connections_come_and_go_while_another_thread_reads() {
+fn connections_come_and_go_while_another_thread_reads() {
     let standin = Standin::start();
     standin.patience(Duration::from_secs(5));
     let channel = EventChannel::new().unwrap();
@@ -216,7 +216,7 @@ fn case_23_connections_come_and_go_while_another_thread_reads() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_20_a_listener_dropped_before_its_request_gives_its_port_back_at_once() {
+fn a_listener_dropped_before_its_request_gives_its_port_back_at_once() {
     let standin = Standin::start();
     let server = Server::start();
     let to = server.addr();

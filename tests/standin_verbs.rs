@@ -1,4 +1,4 @@
-//! Cases of queues, memory and error codes that no device here can show, or not at the moment that matters.
+//! Queues, memory and error codes that no device here can show, or not at the moment that matters.
 
 mod standin;
 
@@ -29,7 +29,7 @@ fn connected() -> (Client, impl Sized) {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_100_each_convention_takes_its_error_from_the_right_place() {
+fn each_convention_takes_its_error_from_the_right_place() {
     let standin = Standin::start();
     let (mut client, server) = connected();
     let context = client.id.context().unwrap();
@@ -74,7 +74,7 @@ fn case_100_each_convention_takes_its_error_from_the_right_place() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_106_no_memory_to_lock_names_the_limit() {
+fn no_memory_to_lock_names_the_limit() {
     let standin = Standin::start();
     let client = Client::resolved(addr(1));
     let pd = client.id.context().unwrap().alloc_pd().unwrap();
@@ -88,7 +88,7 @@ fn case_106_no_memory_to_lock_names_the_limit() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_26_and_48_a_queue_is_armed_looked_at_and_then_waited_for() {
+fn a_queue_is_armed_looked_at_and_then_waited_for() {
     let standin = Standin::start();
     let (mut client, server) = connected();
     let context = client.id.context().unwrap();
@@ -133,7 +133,7 @@ fn case_26_and_48_a_queue_is_armed_looked_at_and_then_waited_for() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_115_completions_of_a_queue_pair_that_is_gone_find_nothing() {
+fn completions_of_a_queue_pair_that_is_gone_find_nothing() {
     let standin = Standin::start();
     let client = Client::resolved(addr(1));
     let context = client.id.context().unwrap();
@@ -160,7 +160,7 @@ fn case_115_completions_of_a_queue_pair_that_is_gone_find_nothing() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_83_a_receive_may_come_after_the_message() {
+fn a_receive_may_come_after_the_message() {
     let standin = Standin::start();
     let server = Server::start();
     let mut client = Client::asking(server.addr(), ConnParam::new());
@@ -195,7 +195,7 @@ fn case_83_a_receive_may_come_after_the_message() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_77_a_look_up_ends_in_every_way() {
+fn a_look_up_ends_in_every_way() {
     let standin = Standin::start();
     let channel = EventChannel::new().unwrap();
     let listener = CmId::new_datagram(&channel).unwrap();

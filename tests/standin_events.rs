@@ -1,4 +1,4 @@
-//! Cases of events that no device here can show, or not at the moment that matters.
+//! Events that no device here can show, or not at the moment that matters.
 
 mod standin;
 
@@ -52,7 +52,7 @@ fn answer(code: u32) -> Plan {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_50_no_answer_to_a_step_of_connecting_hangs() {
+fn no_answer_to_a_step_of_connecting_hangs() {
     for (step, wanted) in [
         ("rdma_resolve_addr", 0),
         ("rdma_resolve_route", 2),
@@ -98,7 +98,7 @@ fn accept_gets(standin: &Standin, plan: &Plan) -> (Result<Connection>, Duration)
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_50_and_51_no_event_makes_an_acceptor_hang() {
+fn no_event_makes_an_acceptor_hang() {
     for code in codes().filter(|code| *code != 9) {
         let standin = Standin::start();
         let (result, took) = accept_gets(&standin, &answer(code));
@@ -114,7 +114,7 @@ fn case_50_and_51_no_event_makes_an_acceptor_hang() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_51_a_client_that_goes_before_it_reads_the_answer() {
+fn a_client_that_goes_before_it_reads_the_answer() {
     let standin = Standin::start();
     let server = Server::start();
     let client = Client::asking(server.addr(), ConnParam::new());
@@ -135,7 +135,7 @@ fn case_51_a_client_that_goes_before_it_reads_the_answer() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_55_an_event_without_a_name_is_carried_by_its_number() {
+fn an_event_without_a_name_is_carried_by_its_number() {
     let standin = Standin::start();
     let client = Client::new();
     for code in [20, 42, 1000, u32::MAX] {
@@ -156,7 +156,7 @@ fn case_55_an_event_without_a_name_is_carried_by_its_number() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_16_what_an_event_does_not_have_is_not_looked_at() {
+fn what_an_event_does_not_have_is_not_looked_at() {
     let standin = Standin::start();
     // Of these events the union is somebody else's, or nobody's: it holds a pointer to 0x77, 200 bytes long.
     for code in [0, 1, 2, 3, 6, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 42] {
@@ -182,7 +182,7 @@ fn case_16_what_an_event_does_not_have_is_not_looked_at() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_17_events_without_data_have_an_empty_slice() {
+fn events_without_data_have_an_empty_slice() {
     let standin = Standin::start();
     for code in [5, 8, 9] {
         let client = Client::new();
@@ -204,7 +204,7 @@ fn case_17_events_without_data_have_an_empty_slice() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_21_an_end_is_dropped_by_who_reads_its_event() {
+fn an_end_is_dropped_by_who_reads_its_event() {
     let standin = Standin::start();
     standin.patience(Duration::from_secs(2));
     let client = Client::asking(addr(7471), ConnParam::new());
@@ -217,8 +217,8 @@ fn case_21_an_end_is_dropped_by_who_reads_its_event() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_27_an_event_that_the_library_lost_is_an_error_of_the_reader() {
-    const NAME: &str = "case_27_an_event_that_the_library_lost_is_an_error_of_the_reader";
+fn an_event_that_the_library_lost_is_an_error_of_the_reader() {
+    const NAME: &str = "an_event_that_the_library_lost_is_an_error_of_the_reader";
     if standin::in_child().is_some() {
         let standin = Standin::start();
         standin.patience(Duration::from_millis(200));
@@ -237,7 +237,7 @@ fn case_27_an_event_that_the_library_lost_is_an_error_of_the_reader() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_45_and_53_nothing_pending_and_signals_are_no_errors() {
+fn nothing_pending_and_signals_are_no_errors() {
     let standin = Standin::start();
     let client = Client::new();
     assert!(client.channel.try_event().unwrap().is_none());
@@ -250,7 +250,7 @@ fn case_45_and_53_nothing_pending_and_signals_are_no_errors() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_46_a_waiting_reader_is_woken() {
+fn a_waiting_reader_is_woken() {
     let standin = Standin::start();
     let channel = EventChannel::new().unwrap();
     thread::scope(|scope| {
@@ -285,7 +285,7 @@ fn connected_to(standin: &Standin, server: Server) -> (Client, CmId, impl Sized,
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_39_disconnect_may_be_called_at_any_time() {
+fn disconnect_may_be_called_at_any_time() {
     let standin = Standin::start();
     let early = Client::ready(addr(7471));
     early.id.disconnect().unwrap();
@@ -304,7 +304,7 @@ fn case_39_disconnect_may_be_called_at_any_time() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_40_and_101_a_disconnect_is_answered_by_who_reads_it() {
+fn a_disconnect_is_answered_by_who_reads_it() {
     let standin = Standin::start();
     let (client, accepted, made, server) = connected(&standin);
     client.id.disconnect().unwrap();
@@ -359,7 +359,7 @@ fn over_iwarp_what_is_posted_is_flushed_beside_the_disconnect() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_41_a_removed_device_is_told_to_all_but_requests() {
+fn a_removed_device_is_told_to_all_but_requests() {
     let standin = Standin::start();
     let (client, accepted, made, server) = connected(&standin);
     let other = standin.peer(server.addr(), (1, 1), b"");
@@ -387,7 +387,7 @@ fn case_41_a_removed_device_is_told_to_all_but_requests() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_41_a_removed_device_is_let_go_once_nothing_uses_it() {
+fn a_removed_device_is_let_go_once_nothing_uses_it() {
     let standin = Standin::start();
     let (client, accepted, made, server) = connected(&standin);
     let pd = client.id.context().unwrap().alloc_pd().unwrap();
@@ -410,7 +410,7 @@ fn case_41_a_removed_device_is_let_go_once_nothing_uses_it() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_82_a_changed_address_leaves_the_connection() {
+fn a_changed_address_leaves_the_connection() {
     let standin = Standin::start();
     let (client, accepted, made, server) = connected(&standin);
     standin.event(client.id.as_raw(), &Plan::event(14));
@@ -423,7 +423,7 @@ fn case_82_a_changed_address_leaves_the_connection() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_116_a_lost_connection_flushes_what_is_posted() {
+fn a_lost_connection_flushes_what_is_posted() {
     let standin = Standin::start();
     let (mut client, accepted, made, server) = connected(&standin);
     let context = client.id.context().unwrap();
@@ -441,8 +441,8 @@ fn case_116_a_lost_connection_flushes_what_is_posted() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_34_a_queue_pair_that_cannot_be_destroyed_keeps_all_it_may_use() {
-    const NAME: &str = "case_34_a_queue_pair_that_cannot_be_destroyed_keeps_all_it_may_use";
+fn a_queue_pair_that_cannot_be_destroyed_keeps_all_it_may_use() {
+    const NAME: &str = "a_queue_pair_that_cannot_be_destroyed_keeps_all_it_may_use";
     if !is_child_of(NAME) {
         return;
     }

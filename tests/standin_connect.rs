@@ -1,4 +1,4 @@
-//! Cases of making a connection that no device here can show.
+//! Making a connection: what no device here can show.
 
 mod standin;
 
@@ -34,7 +34,7 @@ fn asked(depth: u32) -> ConnParam<'static> {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_05_limits_above_255_are_what_the_library_makes_of_them() {
+fn limits_above_255_are_what_the_library_makes_of_them() {
     let standin = Standin::start();
     // 256 is 0 in 8 bits, 300 is 44.
     for (limit, kept) in [(256, 0), (300, 44)] {
@@ -67,7 +67,7 @@ fn case_05_limits_above_255_are_what_the_library_makes_of_them() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_05_the_default_is_never_above_what_the_library_keeps() {
+fn the_default_is_never_above_what_the_library_keeps() {
     let standin = Standin::start();
     standin.device(RXE0, depths(300));
     let server = Server::start();
@@ -84,7 +84,7 @@ fn case_05_the_default_is_never_above_what_the_library_keeps() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_06_depths_are_turned_round_on_the_way() {
+fn depths_are_turned_round_on_the_way() {
     let standin = Standin::start();
     let server = Server::start();
     let param = ConnParam::new().responder_resources(5).initiator_depth(3);
@@ -110,7 +110,7 @@ fn case_06_depths_are_turned_round_on_the_way() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_07_accept_without_a_queue_pair_is_an_error_and_no_call() {
+fn accept_without_a_queue_pair_is_an_error_and_no_call() {
     let standin = Standin::start();
     let server = Server::start();
     let peer = standin.peer(server.addr(), (1, 1), b"");
@@ -127,7 +127,7 @@ fn case_07_accept_without_a_queue_pair_is_an_error_and_no_call() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_13_private_data_is_padded_over_roce_and_exact_over_iwarp() {
+fn private_data_is_padded_over_roce_and_exact_over_iwarp() {
     let standin = Standin::start();
     for (ip, sent, arrives) in [
         ("10.9.0.1", &b"abc"[..], 56),
@@ -147,7 +147,7 @@ fn case_13_private_data_is_padded_over_roce_and_exact_over_iwarp() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_58_a_device_that_the_library_does_not_find_is_no_device() {
+fn a_device_that_the_library_does_not_find_is_no_device() {
     let standin = Standin::start();
     let device = Device {
         hidden: Some(1),
@@ -162,7 +162,7 @@ fn case_58_a_device_that_the_library_does_not_find_is_no_device() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_58_an_old_library_says_resolved_and_has_no_device() {
+fn an_old_library_says_resolved_and_has_no_device() {
     let standin = Standin::start();
     let device = Device {
         hidden: Some(2),
@@ -178,7 +178,7 @@ fn case_58_an_old_library_says_resolved_and_has_no_device() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_58_bound_to_such_a_device_an_id_has_none() {
+fn bound_to_such_a_device_an_id_has_none() {
     let standin = Standin::start();
     let device = Device {
         hidden: Some(2),
@@ -195,7 +195,7 @@ fn case_58_bound_to_such_a_device_an_id_has_none() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_59_minus_one_is_the_librarys_errno() {
+fn minus_one_is_the_librarys_errno() {
     let standin = Standin::start();
     let server = Server::start();
     let mut client = Client::asking(server.addr(), ConnParam::new());
@@ -216,7 +216,7 @@ fn case_59_minus_one_is_the_librarys_errno() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_59_a_refusal_to_modify_is_not_eperm() {
+fn a_refusal_to_modify_is_not_eperm() {
     let standin = Standin::start();
     let listener = Listener::bind(addr(0)).unwrap();
     let to = listener.local_addr();
@@ -236,7 +236,7 @@ fn case_59_a_refusal_to_modify_is_not_eperm() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_61_a_port_that_is_taken_names_the_address() {
+fn a_port_that_is_taken_names_the_address() {
     let standin = Standin::start();
     let server = Server::start();
     let error = Listener::bind(server.addr()).unwrap_err();
@@ -257,7 +257,7 @@ fn case_61_a_port_that_is_taken_names_the_address() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_62_and_107_no_connection_manager_says_what_to_do() {
+fn no_connection_manager_says_what_to_do() {
     let standin = Standin::start();
     for (errno, hint) in [
         (libc::ENOENT, "modprobe rdma_ucm"),
@@ -274,7 +274,7 @@ fn case_62_and_107_no_connection_manager_says_what_to_do() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_66_a_stale_connection_has_its_name_and_number() {
+fn a_stale_connection_has_its_name_and_number() {
     let standin = Standin::start();
     standin.answer("rdma_connect", Some(&Plan::failed(8, 10)));
     let error = Connector::with(hasty()).connect(addr(7471)).unwrap_err();
@@ -288,7 +288,7 @@ fn case_66_a_stale_connection_has_its_name_and_number() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_67_a_step_without_an_answer_ends_in_time() {
+fn a_step_without_an_answer_ends_in_time() {
     let standin = Standin::start();
     for step in ["rdma_resolve_addr", "rdma_resolve_route", "rdma_connect"] {
         standin.answer(step, None);
@@ -304,7 +304,7 @@ fn case_67_a_step_without_an_answer_ends_in_time() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_68_an_id_that_was_rejected_is_used_up() {
+fn an_id_that_was_rejected_is_used_up() {
     let standin = Standin::start();
     let client = Client::asking(addr(7471), ConnParam::new());
     assert!(matches!(client.event().kind, EventKind::Rejected(_)));
@@ -367,7 +367,7 @@ fn a_resolution_that_failed_can_be_tried_again() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_69_a_refusal_is_one_error_on_every_transport() {
+fn a_refusal_is_one_error_on_every_transport() {
     let standin = Standin::start();
     for ip in ["10.9.0.1", "10.9.2.1"] {
         let error = Connector::with(hasty()).connect((ip, 7471)).unwrap_err();
@@ -395,7 +395,7 @@ fn case_69_a_refusal_is_one_error_on_every_transport() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_75_a_wildcard_listener_has_no_device_and_its_requests_have() {
+fn a_wildcard_listener_has_no_device_and_its_requests_have() {
     let standin = Standin::start();
     let server = Server::at("0.0.0.0:0".parse().unwrap());
     assert_eq!(server.id.context().unwrap_err().kind(), ErrorKind::State);
@@ -427,7 +427,7 @@ fn case_75_a_wildcard_listener_has_no_device_and_its_requests_have() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
-fn case_31_requests_that_are_rejected_leave_nothing() {
+fn requests_that_are_rejected_leave_nothing() {
     let standin = Standin::start();
     let server = Server::start();
     let before = standin.living();
