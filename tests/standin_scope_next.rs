@@ -1,4 +1,5 @@
-//! What a scope left unpolled is a completion without memory to whoever polls next, another scope, too.
+//! Loans that several requests, or several scopes of a queue, have to do with: what a scope left unpolled is a completion without
+//! memory to whoever polls next.
 
 mod standin;
 
@@ -91,5 +92,43 @@ fn a_loan_that_ended_with_its_pair_is_none_to_a_scope_of_another() {
     assert_eq!(seen, [Seen::Foreign(first), Seen::Foreign(second)]);
     assert_eq!(drain(&mut end.cq), []);
     drop((other, peer, pd));
+    end.end(&standin);
+}
+
+#[test]
+#[ignore = "needs the stand-in libraries: cargo xtask test"]
+fn one_registration_serves_several_requests_at_once() {
+    let standin = Standin::start();
+    let mut end = End::deep(4);
+    standin.hold_requests(end.raw(), Side::Send, Hold::UntilReleased);
+    let (raw, work, pd) = (end.raw(), end.work(), end.fabric.pd.clone());
+    let data = *b"to everybody";
+    standin.record();
+    let ended = end.qp.scope(&mut end.cq, PATIENCE, |scope| {
+        let lent = pd.lend(&data).unwrap();
+        for user in 0..3 {
+            scope.post(work, lent.clone(), user).unwrap();
+        }
+        drop(lent);
+        // A part of it has the same registration, and a clone of the part is as long.
+        let (_, part) = pd.lend(&data).unwrap().split_at(3);
+        assert_eq!(part.clone()[..], *b"everybody");
+        drop(part);
+        assert_eq!(standin.calls_of("ibv_reg_mr_iova2").len(), 2);
+        assert_eq!(standin.calls_of("ibv_dereg_mr").len(), 1);
+        assert_eq!(standin.held(raw, Side::Send).len(), 3);
+        standin.release_all(raw, Side::Send);
+        for user in 0..3 {
+            let Some(Scoped::Lent(sent)) = scope.poll().unwrap() else {
+                panic!("not what was lent");
+            };
+            assert_eq!((sent.user(), sent.status()), (user, Status::SUCCESS));
+            assert_eq!(standin.calls_of("ibv_dereg_mr").len(), 1);
+        }
+    });
+    ended.unwrap();
+    assert_eq!(standin.calls_of("ibv_dereg_mr").len(), 2);
+    assert_eq!(end.target.load_u64(0).to_ne_bytes(), data[..8]);
+    drop(pd);
     end.end(&standin);
 }

@@ -20,8 +20,9 @@ const OP: &str = "ibv_reg_mr";
 
 /// Borrowed memory, registered for sends and writes: to be posted inside a [`Scope`](super::Scope).
 ///
-/// Made by [`ProtectionDomain::lend`]. The registration ends when this is dropped. Forgotten, it is leaked, which is harmless:
-/// no peer can reach the memory, and this side only by a request on it.
+/// Made by [`ProtectionDomain::lend`]. Cloning shares the registration: several requests can send the same bytes at once. It ends
+/// when the last share is dropped. Forgotten, it is leaked, which is harmless: no peer can reach the memory, and this side only by
+/// a request on it.
 pub struct Lent<'m> {
     memory: Memory<'m>,
 }
@@ -263,6 +264,17 @@ impl<'m> Lent<'m> {
     pub fn split_at(self, mid: usize) -> (Self, Self) {
         let (first, second) = self.memory.split_at(mid);
         (Self { memory: first }, Self { memory: second })
+    }
+}
+
+impl Clone for Lent<'_> {
+    fn clone(&self) -> Self {
+        // SAFETY: owned by this value (the invariant).
+        let region = Arc::clone(&unsafe { self.memory.raw.as_ref() }.region);
+        // The bytes are borrowed for reading only, which several may do.
+        Self {
+            memory: Memory::of(self.memory.piece().whole, region),
+        }
     }
 }
 
