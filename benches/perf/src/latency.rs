@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::side::{Side, received, sent};
+use crate::side::{Side, sent};
 use crate::{Args, Outcome};
 
 /// When each message was posted.
@@ -43,10 +43,10 @@ const TAIL: usize = 2;
 /// Messages to and fro; `first` for the side that begins.
 pub(crate) fn send(side: &mut Side, args: &Args, first: bool) -> Outcome<f64> {
     let mut times = Times::new(args);
-    let mut buf = side.bufs.pop().ok_or("there is no buffer")?;
+    let mut buf = side.buf.take().ok_or("the buffer is posted")?;
     for number in 0..args.iters {
         if !first || number > 0 {
-            let message = received(&mut side.recv_cq)?;
+            let message = side.received()?;
             side.qp.recv.post(message, 0)?;
         }
         times.stamp();
@@ -54,7 +54,7 @@ pub(crate) fn send(side: &mut Side, args: &Args, first: bool) -> Outcome<f64> {
         buf = sent(&mut side.send_cq)?;
     }
     if first {
-        drop(received(&mut side.recv_cq)?);
+        drop(side.received()?);
     }
     Ok(times.typical()? / 2.0)
 }
@@ -66,7 +66,7 @@ pub(crate) fn write(side: &mut Side, args: &Args, first: bool) -> Outcome<f64> {
         .size
         .checked_sub(1)
         .ok_or("a message has a last byte")?;
-    let mut buf = side.bufs.pop().ok_or("there is no buffer")?;
+    let mut buf = side.buf.take().ok_or("the buffer is posted")?;
     let mut seen = 0_u8;
     for number in 0..args.iters {
         if !first || number > 0 {
@@ -95,12 +95,12 @@ fn wait_for(side: &Side, place: usize, byte: u8) {
 /// Reads, one after the other.
 pub(crate) fn read(side: &mut Side, args: &Args) -> Outcome<f64> {
     let mut times = Times::new(args);
-    let mut buf = side.bufs.pop().ok_or("there is no buffer")?;
+    let mut buf = side.buf.take().ok_or("the buffer is posted")?;
     for _ in 0..args.iters {
         times.stamp();
         side.qp.send.read(buf, side.peer, 0)?;
         buf = sent(&mut side.send_cq)?;
     }
-    side.bufs.push(buf);
+    side.buf = Some(buf);
     times.typical()
 }

@@ -100,7 +100,7 @@ fn server(args: &Args) -> Outcome {
         Test::SendBw => bandwidth::server(&mut side, args)?,
         // The device answers by itself. As perftest's, the server polls meanwhile.
         Test::ReadLat | Test::WriteBw | Test::ReadBw => {
-            drop(side::received(&mut side.recv_cq)?);
+            drop(side.received()?);
         }
     }
     side.wait_for_the_end()

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use rdmacm::{
     Access, Buf, CmId, Completion, CompletionQueue, ConnParam, Event, EventChannel, EventKind,
-    Exposed, Pool, ProtectionDomain, QueuePair, QueuePairInit, RemoteMemory,
+    Exposed, ProtectionDomain, QueuePair, QueuePairInit, RemoteMemory,
 };
 
 use crate::{Args, Outcome, Test};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// For what was posted to come back.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
@@ -23,13 +23,15 @@ const RX_DEPTH: usize = 512;
 pub(crate) struct Side {
     pub(crate) qp: QueuePair,
     pub(crate) send_cq: CompletionQueue,
-    pub(crate) recv_cq: CompletionQueue,
-    /// As many buffers as may be outstanding.
-    pub(crate) bufs: Vec<Buf>,
+    /// None on a side that receives nothing.
+    pub(crate) recv_cq: Option<CompletionQueue>,
+    /// A message, for whoever sends one at a time.
+    pub(crate) buf: Option<Buf>,
     /// What the peer reads, or writes to.
     pub(crate) exposed: Exposed,
     /// The same of the peer.
     pub(crate) peer: RemoteMemory,
+    pub(crate) pd: ProtectionDomain,
     id: CmId,
     channel: EventChannel,
 }
@@ -38,8 +40,8 @@ pub(crate) struct Side {
 struct Parts {
     qp: QueuePair,
     send_cq: CompletionQueue,
-    recv_cq: CompletionQueue,
-    bufs: Vec<Buf>,
+    recv_cq: Option<CompletionQueue>,
+    buf: Option<Buf>,
     exposed: Exposed,
 }
 
@@ -59,16 +61,20 @@ impl Parts {
             _ => 0,
         };
         let depth = u32::try_from(receives)?.max(1);
-        let send_cq = pd.context().create_cq(args.tx_depth)?;
-        let recv_cq = pd.context().create_cq(depth)?;
-        let init = QueuePairInit::new(&send_cq.handle())
-            .recv_cq(&recv_cq.handle())
+        // One more for the receive queue of a side that receives nothing.
+        let send_cq = pd.context().create_cq(args.tx_depth + 1)?;
+        let mut init = QueuePairInit::new(&send_cq.handle())
             .max_send_wr(args.tx_depth)
             .max_recv_wr(depth);
-        let mut qp = create(&init)?;
-        let bufs = all(&pd.pool(usize::try_from(args.tx_depth)?, args.size)?);
+        let mut recv_cq = None;
         if receives > 0 {
-            for buf in all(&pd.pool(receives, args.size)?) {
+            let cq = recv_cq.insert(pd.context().create_cq(depth)?);
+            init = init.recv_cq(&cq.handle());
+        }
+        let mut qp = create(&init)?;
+        if receives > 0 {
+            let pool = pd.pool(receives, args.size)?;
+            while let Some(buf) = pool.take() {
                 qp.recv.post(buf, 0)?;
             }
         }
@@ -76,7 +82,7 @@ impl Parts {
             qp,
             send_cq,
             recv_cq,
-            bufs,
+            buf: pd.pool(1, args.size)?.take(),
             exposed: pd.expose(args.size, Access::all())?,
         })
     }
@@ -86,14 +92,21 @@ impl Parts {
         ConnParam::new().private_data(self.exposed.remote().to_bytes().to_vec())
     }
 
-    fn connected(self, id: CmId, channel: EventChannel, peer: RemoteMemory) -> Side {
+    fn connected(
+        self,
+        pd: ProtectionDomain,
+        id: CmId,
+        channel: EventChannel,
+        peer: RemoteMemory,
+    ) -> Side {
         Side {
             qp: self.qp,
             send_cq: self.send_cq,
             recv_cq: self.recv_cq,
-            bufs: self.bufs,
+            buf: self.buf,
             exposed: self.exposed,
             peer,
+            pd,
             id,
             channel,
         }
@@ -116,7 +129,7 @@ impl Side {
             return Err("the server has not accepted".into());
         };
         let peer = memory(accepted.private_data())?;
-        Ok(parts.connected(id, channel, peer))
+        Ok(parts.connected(pd, id, channel, peer))
     }
 
     /// The server's side: waits for one client.
@@ -135,12 +148,28 @@ impl Side {
         let EventKind::Established(_) = next(&channel)?.kind else {
             return Err("the connection was not established".into());
         };
-        Ok(parts.connected(id, channel, peer))
+        Ok(parts.connected(pd, id, channel, peer))
+    }
+
+    /// Polls until a message has come, and gives its buffer.
+    #[inline]
+    pub(crate) fn received(&mut self) -> Outcome<Buf> {
+        let cq = self.recv_cq.as_mut().ok_or("this side receives nothing")?;
+        loop {
+            match cq.poll()? {
+                Some(Completion::Received(received)) => {
+                    received.check()?;
+                    return Ok(received.into_buf());
+                }
+                None => {}
+                Some(_) => return Err("a completion of something else".into()),
+            }
+        }
     }
 
     /// Tells the server, which has nothing to do, that the client is done.
     pub(crate) fn say_done(&mut self) -> Outcome {
-        let mut message = self.bufs.pop().ok_or("there is no buffer")?;
+        let mut message = self.buf.take().ok_or("the buffer is posted")?;
         message.set_len(0);
         self.qp.send.send(message, 0)?;
         drop(sent(&mut self.send_cq)?);
@@ -161,7 +190,8 @@ impl Side {
 
     /// Nothing is left on the send queue; the receives are.
     fn end(mut self) -> Outcome {
-        Ok(self.qp.close(&mut self.recv_cq, CLOSE_PATIENCE)?)
+        let cq = self.recv_cq.as_mut().unwrap_or(&mut self.send_cq);
+        Ok(self.qp.close(cq, CLOSE_PATIENCE)?)
     }
 }
 
@@ -169,10 +199,6 @@ impl Side {
 fn next(channel: &EventChannel) -> Outcome<Event> {
     let event = channel.wait(Some(PATIENCE))?;
     Ok(event.ok_or("the peer does nothing")?)
-}
-
-fn all(pool: &Pool) -> Vec<Buf> {
-    std::iter::from_fn(|| pool.take()).collect()
 }
 
 fn memory(told: &[u8]) -> Outcome<RemoteMemory> {
@@ -190,21 +216,6 @@ pub(crate) fn sent(cq: &mut CompletionQueue) -> Outcome<Buf> {
             Some(Completion::Sent(sent)) => {
                 sent.check()?;
                 return Ok(sent.into_buf());
-            }
-            None => {}
-            Some(_) => return Err("a completion of something else".into()),
-        }
-    }
-}
-
-/// Polls until a message has come, and gives its buffer.
-#[inline]
-pub(crate) fn received(cq: &mut CompletionQueue) -> Outcome<Buf> {
-    loop {
-        match cq.poll()? {
-            Some(Completion::Received(received)) => {
-                received.check()?;
-                return Ok(received.into_buf());
             }
             None => {}
             Some(_) => return Err("a completion of something else".into()),
