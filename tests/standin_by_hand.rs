@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 
 use rdma_sys::ibv_event_type;
 use rdmacm::{
-    Access, AsyncEventType, AsyncSource, CmId, Context, ErrorKind, EventChannel, InitQp, QpState,
-    QueuePairInit, RemoteEnd, RtsParam, Transport,
+    Access, AsyncEventType, AsyncSource, CmId, Context, DatagramInit, ErrorKind, EventChannel,
+    InitQp, QpState, QueuePairInit, RemoteEnd, RtsParam, Transport,
 };
 use standin::{Standin, addr};
 
@@ -148,5 +148,45 @@ fn a_pair_that_fails_is_told_by_its_number_and_says_so_when_asked() {
     let error = qp.query().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::DeviceRemoved, "{error}");
     drop((qp, init, srq, cq, pd, events, context));
+    standin.nothing_left();
+}
+
+#[test]
+#[ignore = "needs the stand-in libraries: cargo xtask test"]
+fn a_completion_queue_without_room_is_told_for_the_call_that_wants_it() {
+    const OP: &str = "ibv_create_qp";
+    let standin = Standin::start();
+    let channel = EventChannel::new().unwrap();
+    let id = CmId::new(&channel).unwrap();
+    id.bind_addr(addr(0)).unwrap();
+    let context = id.context().unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq(8).unwrap();
+    let above = QueuePairInit::new(&cq.handle()).max_send_wr(cq.handle().capacity() + 1);
+    standin.record();
+    let by_hand = pd.create_qp(&above, Transport::Reliable).unwrap_err();
+    let datagram = DatagramInit::new(1, 0x11);
+    let datagram = pd.create_datagram_qp(&above, datagram).unwrap_err();
+    let external = id.create_external_qp(&pd, &above).unwrap_err();
+    let on_id = id.create_qp(&pd, &above).unwrap_err();
+    let found = [by_hand, datagram, external, on_id].map(|error| (error.op(), error.kind()));
+    let full = ErrorKind::TooLarge;
+    let wanted = [(OP, full), (OP, full), (OP, full), ("rdma_create_qp", full)];
+    assert_eq!(found, wanted);
+    // A shared queue that was made for one completion queue, and is to complete to a second.
+    let srq = pd.create_srq(2, 1).unwrap();
+    let small = QueuePairInit::new(&cq.handle()).max_send_wr(1).srq(&srq);
+    let qp = pd.create_qp(&small, Transport::Reliable).unwrap();
+    let second = context.create_cq(8).unwrap();
+    let other = small.clone().recv_cq(&second.handle());
+    let error = pd.create_qp(&other, Transport::Reliable).unwrap_err();
+    assert_eq!(
+        (error.op(), error.kind()),
+        (OP, ErrorKind::State),
+        "{error}"
+    );
+    drop((
+        above, small, other, qp, srq, cq, second, pd, context, id, channel,
+    ));
     standin.nothing_left();
 }

@@ -15,21 +15,22 @@ pub(super) struct Attached {
 
 impl Attached {
     /// Makes a ring for `depth` requests of up to `pieces` buffers, attached to `cq`, and its only producer, which is shut.
-    /// `extra` is what few rings have.
+    /// `extra` is what few rings have; `op` is the call that makes the queue pair.
     pub(super) fn new(
+        op: &'static str,
         cq: &CqHandle,
         depth: u32,
         pieces: u32,
         extra: Option<Extra>,
     ) -> Result<(Self, Producer)> {
-        let ring = cq.mailbox().attach(depth, pieces, extra)?;
+        let ring = cq.mailbox().attach(op, depth, pieces, extra)?;
         let producer = Producer::shut(ring.clone());
         Ok((Self::of(ring, cq), producer))
     }
 
     /// Attaches the ring of a shared receive queue to a further completion queue.
-    pub(super) fn shared(cq: &CqHandle, ring: &RingArc) -> Result<Self> {
-        cq.mailbox().attach_shared(ring)?;
+    pub(super) fn shared(op: &'static str, cq: &CqHandle, ring: &RingArc) -> Result<Self> {
+        cq.mailbox().attach_shared(op, ring)?;
         Ok(Self::of(ring.clone(), cq))
     }
 

@@ -68,11 +68,11 @@ struct State {
 }
 
 impl State {
-    /// The room that is left after a queue of `depth` requests.
-    fn room_for(&self, depth: u32) -> Result<u32> {
+    /// The room that is left after a queue of `depth` requests, for the call `op`.
+    fn room_for(&self, op: &'static str, depth: u32) -> Result<u32> {
         self.room.checked_sub(depth).ok_or_else(|| {
             Error::too_large(
-                "rdma_create_qp",
+                op,
                 "requests of the queue pair that the completion queue must hold",
                 u64::from(depth),
                 u64::from(self.room),
@@ -106,10 +106,16 @@ impl Mailbox {
     }
 
     /// Makes a ring of `depth` requests of up to `pieces` buffers, for which the queue has room, and tells the poller. `extra` is
-    /// what few rings have.
-    pub(super) fn attach(&self, depth: u32, pieces: u32, extra: Option<Extra>) -> Result<RingArc> {
+    /// what few rings have; `op` is the call that makes the ring's queue pair.
+    pub(super) fn attach(
+        &self,
+        op: &'static str,
+        depth: u32,
+        pieces: u32,
+        extra: Option<Extra>,
+    ) -> Result<RingArc> {
         let mut state = self.lock();
-        let room = state.room_for(depth)?;
+        let room = state.room_for(op, depth)?;
         let index = match state.free.pop() {
             Some(index) => index,
             None if state.next < MAX_RINGS => {
@@ -118,7 +124,7 @@ impl Mailbox {
             }
             None => {
                 return Err(Error::too_large(
-                    "rdma_create_qp",
+                    op,
                     "queues attached to the completion queue",
                     u64::from(MAX_RINGS / STEP),
                     u64::from(MAX_RINGS / STEP - 1),
@@ -134,9 +140,9 @@ impl Mailbox {
     }
 
     /// Lets the queue report the requests of the ring of a shared receive queue, too, whose index is odd.
-    pub(super) fn attach_shared(&self, ring: &RingArc) -> Result<()> {
+    pub(super) fn attach_shared(&self, op: &'static str, ring: &RingArc) -> Result<()> {
         let mut state = self.lock();
-        state.room = state.room_for(ring.depth())?;
+        state.room = state.room_for(op, ring.depth())?;
         state.mail.attached.push(ring.clone());
         self.dirty.store(true, Ordering::Release);
         Ok(())
@@ -186,33 +192,35 @@ mod tests {
     use crate::ErrorKind;
     use rustix::event::{EventfdFlags, eventfd};
 
+    const OP: &str = "ibv_create_qp";
+
     #[test]
     fn rings_never_need_more_room_than_the_queue_has() {
         let mailbox = Mailbox::new(10, None);
-        let first = mailbox.attach(7, 1, None).unwrap().index();
-        let error = mailbox.attach(4, 1, None).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::TooLarge);
+        let first = mailbox.attach(OP, 7, 1, None).unwrap().index();
+        let error = mailbox.attach(OP, 4, 1, None).unwrap_err();
+        assert_eq!((error.kind(), error.op()), (ErrorKind::TooLarge, OP));
         assert!(
             error.to_string().contains("is 4, the limit is 3"),
             "{error}"
         );
-        let second = mailbox.attach(3, 1, None).unwrap().index();
+        let second = mailbox.attach(OP, 3, 1, None).unwrap().index();
         assert_eq!((first, second), (2, 4));
         mailbox.release(first, 7);
-        assert_eq!(mailbox.attach(7, 1, None).unwrap().index(), first);
+        assert_eq!(mailbox.attach(OP, 7, 1, None).unwrap().index(), first);
     }
 
     #[test]
     fn the_index_of_a_shared_queue_is_not_the_completion_queues_to_give() {
         let mailbox = Mailbox::new(10, None);
         let ring = RingArc::new(6, 1, 7);
-        mailbox.attach_shared(&ring).unwrap();
+        mailbox.attach_shared(OP, &ring).unwrap();
         assert_eq!(
-            mailbox.attach_shared(&ring).unwrap_err().kind(),
+            mailbox.attach_shared(OP, &ring).unwrap_err().kind(),
             ErrorKind::TooLarge
         );
         mailbox.release(7, 6);
-        assert_eq!(mailbox.attach(10, 1, None).unwrap().index(), 2);
+        assert_eq!(mailbox.attach(OP, 10, 1, None).unwrap().index(), 2);
     }
 
     #[test]
@@ -225,7 +233,7 @@ mod tests {
             rustix::io::read(&heard, &mut count).map(|_| u64::from_ne_bytes(count))
         };
         let mailbox = Mailbox::new(4, Some(bell));
-        let index = mailbox.attach(4, 1, None).unwrap().index();
+        let index = mailbox.attach(OP, 4, 1, None).unwrap().index();
         assert!(rings().is_err(), "nobody need wake for a new ring");
         mailbox.retire(index, 4);
         mailbox.retire(index, 4);
@@ -240,7 +248,7 @@ mod tests {
     #[test]
     fn mail_is_read_once() {
         let mailbox = Mailbox::new(4, None);
-        let index = mailbox.attach(4, 1, None).unwrap().index();
+        let index = mailbox.attach(OP, 4, 1, None).unwrap().index();
         mailbox.retire(index, 4);
         let mail = mailbox.collect();
         let attached: Vec<u32> = mail.attached.iter().map(|ring| ring.index()).collect();

@@ -233,11 +233,12 @@ pub(super) unsafe fn new_of_type(
 ) -> Result<QueuePair> {
     init.check(op, pd)?;
     let (max_send_sge, max_recv_sge) = (init.max_send_sge.max(1), init.max_recv_sge.max(1));
-    let (send, send_producer) = Attached::new(&init.send_cq, init.max_send_wr, max_send_sge, None)?;
+    let (send, send_producer) =
+        Attached::new(op, &init.send_cq, init.max_send_wr, max_send_sge, None)?;
     let recv = match &init.srq {
-        None => Attached::new(&init.recv_cq, init.max_recv_wr, max_recv_sge, extra)
+        None => Attached::new(op, &init.recv_cq, init.max_recv_wr, max_recv_sge, extra)
             .map(|(recv, producer)| (Receives::Own(recv), producer)),
-        Some(srq) => srq.attach(&init.recv_cq).map(|()| {
+        Some(srq) => srq.attach(op, &init.recv_cq).map(|()| {
             let recv = Receives::Shared(srq.clone(), init.recv_cq.clone());
             // Never opened.
             (recv, Producer::shut(RingArc::new(1, max_recv_sge, 0)))

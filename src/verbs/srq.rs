@@ -340,20 +340,20 @@ impl SharedQueue {
         self.inner.raw.as_ptr()
     }
 
-    /// Lets `cq` report the queue's receives.
-    pub(super) fn attach(&self, cq: &CqHandle) -> Result<()> {
+    /// Lets `cq` report the queue's receives: those of the queue pair that the call `op` makes.
+    pub(super) fn attach(&self, op: &'static str, cq: &CqHandle) -> Result<()> {
         let mut attached = self.inner.lock();
         if attached.iter().any(|attached| attached.cq().is_same(cq)) {
             return Ok(());
         }
         if !attached.is_empty() && !self.inner.ring.has_many_consumers {
             return Err(Error::state(
-                "rdma_create_qp",
+                op,
                 "a shared receive queue for several completion queues (`create_srq_for_several_cqs`)",
                 "this one was made for one, and its pairs complete to another",
             ));
         }
-        attached.push(Attached::shared(cq, &self.inner.ring)?);
+        attached.push(Attached::shared(op, cq, &self.inner.ring)?);
         Ok(())
     }
 }
