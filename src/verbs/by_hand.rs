@@ -4,14 +4,13 @@
 )]
 //! Queue pairs whose states the program moves, without the connection manager: RESET, INIT, RTR, RTS, each a type.
 
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rdma_sys::{
     IBV_QP_ACCESS_FLAGS, IBV_QP_AV, IBV_QP_DEST_QPN, IBV_QP_MAX_DEST_RD_ATOMIC,
     IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT,
     IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT,
-    ibv_mtu, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_state, ibv_qp_type,
+    ibv_mtu, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_state, ibv_qp_type,
 };
 
 use super::address::AddressVector;
@@ -19,8 +18,7 @@ use super::context::Context;
 use super::endpoint::{QpEndpoint, RemoteEnd, RtsParam, timeout_code};
 use super::pd::ProtectionDomain;
 use super::qp::{QueuePair, QueuePairInit, new_of_type};
-use super::qp_ends::{create_connected, destroy_qp, modify_qp, query_qp};
-use super::qp_inner::QpOwner;
+use super::qp_ends::{ByHand, create_connected};
 use super::recv_queue::ReceiveQueue;
 use super::registration::Access;
 use super::rnr_timer::rnr_timer_code;
@@ -125,7 +123,7 @@ impl ProtectionDomain {
                 "iWARP",
             ));
         }
-        let owner = Arc::new(Owner(Standing::default()));
+        let owner = Arc::new(ByHand(Standing::default()));
         let qp_type = match transport {
             Transport::Reliable => ibv_qp_type::IBV_QPT_RC,
             Transport::Unreliable => ibv_qp_type::IBV_QPT_UC,
@@ -134,7 +132,7 @@ impl ProtectionDomain {
             // SAFETY: `new_of_type` has checked that the attributes have queues of the domain's device.
             unsafe { create_connected(CREATE, self, attr) }
         };
-        // SAFETY: `create` makes the queue pair in this domain with the attributes that it is given, and only `Owner` destroys
+        // SAFETY: `create` makes the queue pair in this domain with the attributes that it is given, and only `ByHand` destroys
         // it.
         let qp = unsafe { new_of_type(CREATE, qp_type, self, init, None, owner, create) }?;
         Ok(ResetQp {
@@ -443,28 +441,4 @@ fn check_depth(field: &'static str, depth: u8, limit: u8, advice: &'static str) 
         return Err(Error::too_large(MODIFY, field, depth, limit, advice));
     }
     Ok(())
-}
-
-/// The end of a queue pair made by hand: nobody else knows it, so it takes no locks.
-struct Owner(Standing);
-
-impl QpOwner for Owner {
-    fn standing(&self) -> &Standing {
-        &self.0
-    }
-
-    unsafe fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
-        // SAFETY: the caller's own promise.
-        unsafe { modify_qp(qp, attr, mask) }
-    }
-
-    unsafe fn query(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
-        // SAFETY: the caller's own promise: one call at a time, so nobody changes it meanwhile.
-        unsafe { query_qp(qp, attr, mask) }
-    }
-
-    unsafe fn destroy(&self, context: &Context, qp: NonNull<ibv_qp>) -> i32 {
-        // SAFETY: only its queue pair knows this owner, and calls this once, when nothing uses it any more.
-        unsafe { destroy_qp(context, qp) }
-    }
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 use rdma_sys::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_state, ibv_qp_type};
 
 use super::attachment::Attachment;
-use super::context::Context;
 use super::cq::CompletionQueue;
 use super::datagram::Arrivals;
 use super::datagram_recv::DatagramReceiveQueue;
@@ -15,7 +14,7 @@ use super::datagram_send::DatagramSendQueue;
 use super::gid::Gid;
 use super::pd::ProtectionDomain;
 use super::qp::{QueuePair, QueuePairInit, error_state, new_of_type};
-use super::qp_ends::{create_qp, destroy_qp, modify_qp, query_qp};
+use super::qp_ends::{ByHand, create_qp, destroy_qp, modify_qp};
 use super::qp_inner::{QpInner, QpOwner};
 use super::ring::Extra;
 use super::standing::Standing;
@@ -149,30 +148,6 @@ fn bring_up(qp: NonNull<ibv_qp>, own: DatagramInit) -> Result<()> {
         errno_of_verbs(returned).map_err(|errno| Error::os("ibv_modify_qp", errno))?;
     }
     Ok(())
-}
-
-/// The end of a queue pair that nobody else knows.
-struct ByHand(Standing);
-
-impl QpOwner for ByHand {
-    fn standing(&self) -> &Standing {
-        &self.0
-    }
-
-    unsafe fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
-        // SAFETY: the caller's own promise.
-        unsafe { modify_qp(qp, attr, mask) }
-    }
-
-    unsafe fn query(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
-        // SAFETY: the caller keeps the queue pair, and changes it by this owner only, one call at a time.
-        unsafe { query_qp(qp, attr, mask) }
-    }
-
-    unsafe fn destroy(&self, context: &Context, qp: NonNull<ibv_qp>) -> i32 {
-        // SAFETY: nobody uses the queue pair: posts go through halves that are gone.
-        unsafe { destroy_qp(context, qp) }
-    }
 }
 
 /// Makes a datagram queue pair in `pd`, on the port `port_num`: as [`new_on`](super::new_on).

@@ -1,6 +1,6 @@
 #![expect(unsafe_code, reason = "makes, asks and destroys queue pairs in C")]
-//! The calls of C on a queue pair that its owners share. Making and destroying one is done while no asynchronous event is read:
-//! see [`AsyncEvents`](super::AsyncEvents).
+//! The calls of C on a queue pair that its owners share, and the owner of one made by hand. Making and destroying one is done
+//! while no asynchronous event is read: see [`AsyncEvents`](super::AsyncEvents).
 
 use std::ptr::NonNull;
 
@@ -8,6 +8,8 @@ use rdma_sys::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex};
 
 use super::context::Context;
 use super::pd::ProtectionDomain;
+use super::qp_inner::QpOwner;
+use super::standing::Standing;
 use super::wr_post::{self, Made};
 use crate::error::{Error, Result, pointer_of};
 
@@ -87,4 +89,28 @@ pub(crate) unsafe fn destroy_qp(context: &Context, qp: NonNull<ibv_qp>) -> i32 {
     let returned = unsafe { rdma_sys::ibv_destroy_qp(qp.as_ptr()) };
     drop(ending);
     returned
+}
+
+/// The end of a queue pair made by hand: nobody else knows it, so it takes no locks.
+pub(super) struct ByHand(pub(super) Standing);
+
+impl QpOwner for ByHand {
+    fn standing(&self) -> &Standing {
+        &self.0
+    }
+
+    unsafe fn modify(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
+        // SAFETY: the caller's own promise.
+        unsafe { modify_qp(qp, attr, mask) }
+    }
+
+    unsafe fn query(&self, qp: NonNull<ibv_qp>, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
+        // SAFETY: the caller's own promise: one call at a time, so nobody changes it meanwhile.
+        unsafe { query_qp(qp, attr, mask) }
+    }
+
+    unsafe fn destroy(&self, context: &Context, qp: NonNull<ibv_qp>) -> i32 {
+        // SAFETY: only its queue pair knows this owner, and calls this once, when nothing uses it any more.
+        unsafe { destroy_qp(context, qp) }
+    }
 }
