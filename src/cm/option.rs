@@ -7,6 +7,7 @@ use rdma_sys::ibv_event_type;
 use super::id::CmId;
 use super::phase::Phase;
 use crate::error::{Error, Result, errno_of_rdma};
+use crate::verbs::ack_timeout_code;
 
 const OP: &str = "rdma_set_option";
 
@@ -95,7 +96,7 @@ impl CmId {
     pub fn set_ack_timeout(&self, timeout: Duration) -> Result<()> {
         self.set(
             rdma_sys::RDMA_OPTION_ID_ACK_TIMEOUT,
-            ack_timeout_exponent(timeout),
+            ack_timeout_code(timeout),
             "an id that is not connecting",
             |phase| phase < Phase::Connecting && phase != Phase::Listening,
         )
@@ -158,39 +159,5 @@ impl CmId {
             Ok(()) | Err(libc::EISCONN) => Ok(()),
             Err(errno) => Err(Error::os(OP, errno).at(self.local_addr(), self.peer_addr())),
         }
-    }
-}
-
-/// The smallest n for which 4.096 µs · 2ⁿ is at least `timeout`: 1 to 31, since 0 would be for ever.
-fn ack_timeout_exponent(timeout: Duration) -> u8 {
-    const UNIT: u128 = 4_096;
-    (1..31)
-        .find(|&exponent| (UNIT << exponent) >= timeout.as_nanos())
-        .unwrap_or(31)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_ack_timeout_is_never_shorter_than_asked() {
-        for (micros, exponent) in [
-            (0, 1),
-            (8, 1),
-            (9, 2),
-            (16, 2),
-            (17, 3),
-            (67_108, 14),
-            (67_109, 15),
-        ] {
-            assert_eq!(
-                ack_timeout_exponent(Duration::from_micros(micros)),
-                exponent,
-                "{micros} µs"
-            );
-        }
-        assert_eq!(ack_timeout_exponent(Duration::from_secs(8_796)), 31);
-        assert_eq!(ack_timeout_exponent(Duration::MAX), 31);
     }
 }

@@ -13,9 +13,10 @@ use rdma_sys::{
     ibv_mtu, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_state, ibv_qp_type,
 };
 
+use super::ack_timeout::ack_timeout_code;
 use super::address::AddressVector;
 use super::context::Context;
-use super::endpoint::{QpEndpoint, RemoteEnd, RtsParam, timeout_code};
+use super::endpoint::{QpEndpoint, RemoteEnd, RtsParam};
 use super::pd::ProtectionDomain;
 use super::qp::{QueuePair, QueuePairInit, new_of_type};
 use super::qp_ends::{ByHand, create_connected};
@@ -383,7 +384,7 @@ impl RtrQp {
                 limit,
                 "the device's max_qp_init_rd_atom and the peer's max_dest_rd_atomic are the limits",
             )?;
-            attr.timeout = timeout_code(param.timeout);
+            attr.timeout = ack_timeout_code(param.timeout);
             attr.retry_cnt = param.retry_count;
             attr.rnr_retry = param.rnr_retry;
             attr.max_rd_atomic = depth;

@@ -194,14 +194,6 @@ impl RtsParam {
     }
 }
 
-/// The number of the shortest time of an answer that is at least `time`: `n` stands for 4.096 µs times 2^`n`, and 0, which is
-/// never given, for ever.
-pub(super) fn timeout_code(time: Duration) -> u8 {
-    (1..31)
-        .find(|&code| Duration::from_nanos(4_096 << code) >= time)
-        .unwrap_or(31)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,19 +214,5 @@ mod tests {
         assert_eq!(QpEndpoint::from_bytes(bytes), end);
         let strange = [0xff; QpEndpoint::LEN];
         assert_eq!(QpEndpoint::from_bytes(strange).to_bytes(), strange);
-    }
-
-    #[test]
-    fn a_timeout_is_never_shorter_than_asked() {
-        for (time, code) in [
-            (Duration::ZERO, 1),
-            (Duration::from_nanos(8_192), 1),
-            (Duration::from_nanos(8_193), 2),
-            (Duration::from_millis(67), 14),
-            (Duration::from_secs(3_600), 30),
-            (Duration::MAX, 31),
-        ] {
-            assert_eq!(timeout_code(time), code, "{time:?}");
-        }
     }
 }

@@ -48,6 +48,7 @@
 //! ([`attachment`]) before that, since a device does not destroy one that is attached. A receive remembers that it is a datagram's,
 //! so that its completion knows of the header in front.
 
+mod ack_timeout;
 mod address;
 mod ah;
 mod async_event;
@@ -122,6 +123,7 @@ mod work;
 mod wr_list;
 mod wr_post;
 
+pub(crate) use self::ack_timeout::ack_timeout_code;
 pub use self::address::AddressVector;
 pub use self::ah::AddressHandle;
 pub use self::async_event::{AsyncEvent, AsyncEventType, AsyncSource};

@@ -8,6 +8,7 @@ use rdma_sys::{
     ibv_qp_attr, ibv_qp_cap, ibv_qp_state,
 };
 
+use super::ack_timeout::ack_timeout;
 use super::address::AddressVector;
 use super::mtu::Mtu;
 use super::qp::QueuePair;
@@ -193,10 +194,7 @@ impl QpAttributes {
     /// How long an answer of the peer is waited for; `None` is for ever.
     #[must_use]
     pub fn timeout(&self) -> Option<Duration> {
-        match self.0.timeout {
-            0 => None,
-            code => Some(Duration::from_nanos(4_096 << code.min(31))),
-        }
+        ack_timeout(self.0.timeout)
     }
 
     /// How often a packet is sent again without an answer.
