@@ -113,7 +113,7 @@ mod verbs;
 pub use self::cm::{
     Answer, CmId, ConnParam, ConnRequest, ConnectParam, Destination, Ece, Event, EventChannel,
     EventKind, EventStatus, JoinState, LookupFailure, LookupRequest, Membership, Negotiated,
-    NotAccepted, Notice, Offer, RetryCount, RnrRetry, Token, UDP_QKEY, frame, unframe,
+    Notice, Offer, RetryCount, RnrRetry, Token, UDP_QKEY, frame, unframe,
 };
 pub use self::error::{Error, ErrorKind, Result};
 pub use self::net::{Connection, Connector, Incoming, Listener, Options, Request};

@@ -85,7 +85,7 @@ fn a_client_that_is_gone_is_peer_gone_and_the_listener_goes_on() {
         assert_eq!(error.kind(), ErrorKind::PeerGone, "{error}");
         assert_eq!(error.op(), "rdma_accept");
         assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
-        assert!(failed.into_request().is_none(), "nobody is left to answer");
+        assert!(failed.into_inner().is_none(), "nobody is left to answer");
 
         to_reject.reject(b"too late").unwrap();
         drop(to_drop);
@@ -162,11 +162,11 @@ fn a_depth_above_the_devices_is_refused_and_the_id_stays_usable() {
             129,
             128,
         );
-        let request = failed.into_request().expect("the peer was not answered");
+        let request = failed.into_inner().expect("the peer was not answered");
         let param = ConnParam::new().initiator_depth(129);
         let failed = request.accept_with(&param).unwrap_err();
         assert_too_large(failed.error(), "rdma_accept", "initiator_depth", 129, 128);
-        let request = failed.into_request().expect("the peer was not answered");
+        let request = failed.into_inner().expect("the peer was not answered");
         parts.post_recv(0);
         let param = ConnParam::new()
             .responder_resources(128)
@@ -290,7 +290,7 @@ fn more_than_the_offer_only_where_the_page_prefers_it() {
         let text = failed.error().to_string();
         assert!(text.contains("the peer's offer is the limit"), "{text}");
 
-        let request = failed.into_request().expect("the peer was not answered");
+        let request = failed.into_inner().expect("the peer was not answered");
         let param = ConnParam::new().responder_resources(16).initiator_depth(1);
         let id = request.accept_with(&param).unwrap();
         let seen = established(&client.channel).negotiated();
@@ -311,17 +311,17 @@ fn accept_without_a_queue_pair_is_an_error_that_keeps_the_request() {
         let client = End::connecting(listening.addr());
         let failed = listening.request().accept().unwrap_err();
         assert_state(failed.error(), "rdma_accept", "a queue pair on the request");
-        let request = failed.into_request().expect("the peer was not answered");
+        let request = failed.into_inner().expect("the peer was not answered");
 
         // One that was made and destroyed again is none.
         drop(Parts::of_request(&request));
         let failed = request.accept_with(&ConnParam::new()).unwrap_err();
         assert_state(failed.error(), "rdma_accept", "there is none");
-        let request = failed.into_request().expect("the peer was not answered");
+        let request = failed.into_inner().expect("the peer was not answered");
         let failed = request.accept_from(|_| ConnParam::new()).unwrap_err();
         assert_state(failed.error(), "rdma_accept", "there is none");
 
-        let request = failed.into_request().expect("the peer was not answered");
+        let request = failed.into_inner().expect("the peer was not answered");
         let _parts = Parts::of_request(&request);
         let id = request.accept().unwrap();
         established(&client.channel);
@@ -407,7 +407,7 @@ fn an_accept_that_fails_in_the_library_is_our_fault_and_rejects_the_peer() {
                 peer.unwrap()
             )
         );
-        assert!(failed.into_request().is_none(), "the call was made");
+        assert!(failed.into_inner().is_none(), "the call was made");
         drop(parts);
         let rejection = rejected(&client.channel);
         assert_eq!(rejection.reason(), RejectReason::CONSUMER_DEFINED);

@@ -126,7 +126,7 @@ fn the_events_own_parameters_send_the_peers_data_back() {
     assert_eq!(request.offer().rnr_retry(), times);
     let failed = request.accept_as_offered().unwrap_err();
     assert_state(failed.error(), "rdma_accept", "there is none");
-    let request = failed.into_request().expect("the request comes back");
+    let request = failed.into_inner().expect("the request comes back");
     let server = Parts::of_request(&request);
     let id = request.accept_as_offered().expect("accept");
     let answer = established(&client.channel);
@@ -279,7 +279,7 @@ fn an_offer_above_the_limits_of_the_call_comes_back() {
         129,
         128,
     );
-    let request = failed.into_request().expect("the request comes back");
+    let request = failed.into_inner().expect("the request comes back");
     request.accept().expect("accept");
     established(&client.channel);
     drop(server);

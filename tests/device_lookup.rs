@@ -112,7 +112,7 @@ fn private_data_of_181_and_137_bytes_is_refused_before_the_call() {
     assert_eq!(asked.private_data(), [1; 180]);
     let failed = asked.accept(1, &[2; 137]).unwrap_err();
     assert_too_large(failed.error(), "rdma_accept", "private_data_len", 137, 136);
-    let asked = failed.into_request().expect("the request comes back");
+    let asked = failed.into_inner().expect("the request comes back");
     asked
         .accept(1, &[2; 136])
         .expect("the request is as it was");

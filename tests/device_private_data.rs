@@ -97,7 +97,7 @@ fn an_answer_of_197_bytes_is_refused_and_196_work() {
                 above as u64,
                 ACCEPT as u64,
             );
-            request = failed.into_request().expect("the peer was not answered");
+            request = failed.into_inner().expect("the peer was not answered");
         }
         let fits: Vec<u8> = (1..=196).collect();
         let _id = request

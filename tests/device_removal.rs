@@ -65,7 +65,7 @@ fn every_id_on_the_device_is_told_and_its_end_lets_the_device_go() {
             failed.error()
         );
         assert_eq!(failed.error().raw_os_error(), Some(libc::ENXIO));
-        assert!(failed.into_request().is_none());
+        assert!(failed.into_inner().is_none());
 
         drop((client, server, waiting, request_parts, listening));
         removal.must_end("the removal ends with the last object");

@@ -71,7 +71,7 @@ fn accepting_a_client_that_is_gone_is_peer_gone_with_econnreset() {
         assert_eq!(error.raw_os_error(), Some(libc::ECONNRESET));
         assert_eq!(error.peer_addr(), peer);
         assert!(peer.is_some());
-        assert!(failed.into_request().is_none(), "nobody is left to answer");
+        assert!(failed.into_inner().is_none(), "nobody is left to answer");
         drop(parts);
 
         drop(to_drop);
@@ -118,7 +118,7 @@ fn a_depth_above_the_devices_is_refused_and_the_id_stays_usable() {
             129,
             128,
         );
-        let request = failed.into_request().expect("the peer was not answered");
+        let request = failed.into_inner().expect("the peer was not answered");
         let id = request.accept().unwrap();
         let negotiated = id.negotiated().unwrap();
         assert_eq!(
@@ -145,7 +145,7 @@ fn a_server_may_answer_more_reads_than_it_was_asked_for_but_not_ask_more() {
         let param = ConnParam::new().initiator_depth(2);
         let failed = request.accept_with(&param).unwrap_err();
         assert_too_large(failed.error(), "rdma_accept", "initiator_depth", 2, 1);
-        let request = failed.into_request().expect("the peer was not answered");
+        let request = failed.into_inner().expect("the peer was not answered");
         let param = ConnParam::new().responder_resources(16);
         let id = request.accept_with(&param).unwrap();
         assert_eq!(id.negotiated(), Some(depths(16, 1)));
@@ -246,7 +246,7 @@ fn private_data_above_roces_limits_arrives_and_above_255_bytes_is_refused() {
         let param = ConnParam::new().private_data(vec![9; 256]);
         let failed = request.accept_with(&param).unwrap_err();
         assert_too_large(failed.error(), "rdma_accept", field, 256, 255);
-        let request = failed.into_request().expect("the peer was not answered");
+        let request = failed.into_inner().expect("the peer was not answered");
         let error = request.reject(&[9; 256]).unwrap_err();
         assert_too_large(&error, "rdma_reject", field, 256, 255);
         let rejection = rejected(&client.channel);

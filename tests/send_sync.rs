@@ -114,7 +114,6 @@ send_and_sync!(
     Membership,
     Mtu,
     Negotiated,
-    NotAccepted,
     Notice,
     Offer<'static>,
     OnDemandOperations,

@@ -102,7 +102,7 @@ fn a_local_failure_hands_the_request_back_unacknowledged() {
         let failed = request.accept_with(&param).unwrap_err();
         assert_eq!(failed.error().kind(), ErrorKind::TooLarge);
         assert!(failed.error().to_string().contains(message), "{failed}");
-        request = failed.into_request().expect("the request comes back");
+        request = failed.into_inner().expect("the request comes back");
         // What the event holds can still be read.
         assert_eq!(&request.private_data()[..5], b"offer");
     }
@@ -137,7 +137,7 @@ fn a_failure_in_c_rejects_then_acks_then_destroys() {
             gone,
             "{failed}"
         );
-        assert!(failed.into_request().is_none());
+        assert!(failed.into_inner().is_none());
         drop(qp);
         let accept = standin.call_of("rdma_accept");
         let reject = standin.call_of("rdma_reject");

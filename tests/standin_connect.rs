@@ -117,7 +117,7 @@ fn accept_without_a_queue_pair_is_an_error_and_no_call() {
     standin.record();
     let failed = server.request().accept().unwrap_err();
     assert_eq!(failed.error().kind(), ErrorKind::State);
-    let failed = failed.into_request().unwrap().accept_as_offered();
+    let failed = failed.into_inner().unwrap().accept_as_offered();
     let failed = failed.unwrap_err();
     assert_eq!(failed.error().kind(), ErrorKind::State);
     assert!(standin.calls_of("rdma_accept").is_empty());

@@ -10,12 +10,12 @@ use rdma_sys::{rdma_conn_param, rdma_ud_param};
 
 use super::id::CmId;
 use super::param::{Message, check_private_data};
-use super::pending::{Failed, NotAccepted, Pending, REJECT};
+use super::pending::{Failed, Pending, REJECT};
 use super::phase::Phase;
 use super::unacked::{Unacked, private_data};
 use crate::error::{Result, errno_of_rdma};
 use crate::status::LookupStatus;
-use crate::verbs::AddressVector;
+use crate::verbs::{AddressVector, HandedBack};
 
 const ACCEPT: &str = "rdma_accept";
 const CONNECT: &str = "rdma_connect";
@@ -87,13 +87,13 @@ impl LookupRequest {
     ///
     /// [`TooLarge`](crate::ErrorKind::TooLarge) for more private data: the request comes back.
     #[doc(alias = "rdma_accept")]
-    pub fn accept(self, qp_num: u32, private_data: &[u8]) -> Result<(), NotAccepted<Self>> {
+    pub fn accept(self, qp_num: u32, private_data: &[u8]) -> Result<(), HandedBack<Self>> {
         match self.call_accept(qp_num, private_data) {
             Ok(()) => {
                 drop(self.pending.answered());
                 Ok(())
             }
-            Err(failed) => Err(failed.into_not_accepted(self)),
+            Err(failed) => Err(failed.hand_back(self)),
         }
     }
 

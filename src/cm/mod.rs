@@ -61,5 +61,4 @@ pub use self::lookup::{Destination, LookupFailure, LookupRequest, UDP_QKEY};
 pub use self::multicast::{JoinState, Membership};
 pub use self::option::Notice;
 pub use self::param::{ConnParam, ConnectParam, Negotiated, RetryCount, RnrRetry};
-pub use self::pending::NotAccepted;
 pub use self::request::{ConnRequest, Offer};

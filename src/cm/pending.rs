@@ -1,13 +1,13 @@
 #![expect(unsafe_code, reason = "calls rdma_reject")]
 
 use std::ffi::{c_int, c_void};
-use std::fmt;
 
 use rdma_sys::rdma_cm_id;
 
 use super::id::CmId;
 use super::unacked::Unacked;
 use crate::error::{Error, Result, errno_of_rdma};
+use crate::verbs::HandedBack;
 
 pub(super) const REJECT: &str = "rdma_reject";
 
@@ -81,54 +81,10 @@ impl Failed {
     /// Hands `request` back, or drops it after a call that failed.
     ///
     /// Some failures have rejected the peer already, others have not: dropping the request does it for certain.
-    pub(super) fn into_not_accepted<R>(self, request: R) -> NotAccepted<R> {
+    pub(super) fn hand_back<R>(self, request: R) -> HandedBack<R> {
         match self {
-            Self::Before(error) => NotAccepted {
-                error,
-                request: Some(request),
-            },
-            Self::Called(error) => NotAccepted {
-                error,
-                request: None,
-            },
+            Self::Before(error) => HandedBack::with(error, request),
+            Self::Called(error) => HandedBack::without(error),
         }
     }
 }
-
-/// An accept that failed, with the request if the peer was not answered: it can be tried again with other values.
-///
-/// Without a request, the peer was rejected and everything that belonged to it is gone.
-#[derive(Debug)]
-pub struct NotAccepted<R = super::ConnRequest> {
-    error: Error,
-    request: Option<R>,
-}
-
-impl<R> NotAccepted<R> {
-    /// What went wrong.
-    #[must_use]
-    pub fn error(&self) -> &Error {
-        &self.error
-    }
-
-    /// The request, if the peer was not answered.
-    #[must_use]
-    pub fn into_request(self) -> Option<R> {
-        self.request
-    }
-}
-
-impl<R> From<NotAccepted<R>> for Error {
-    /// Drops the request, if there still is one: the peer is rejected.
-    fn from(failed: NotAccepted<R>) -> Self {
-        failed.error
-    }
-}
-
-impl<R> fmt::Display for NotAccepted<R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
-    }
-}
-
-impl<R: fmt::Debug> std::error::Error for NotAccepted<R> {}

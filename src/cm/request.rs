@@ -10,12 +10,12 @@ use super::channel::EventChannel;
 use super::handle::{RawQp, Token};
 use super::id::CmId;
 use super::param::{ConnParam, Limits, Message, Negotiated, RnrRetry, check_private_data};
-use super::pending::{Failed, NotAccepted, Pending, REJECT, Reject};
+use super::pending::{Failed, Pending, REJECT, Reject};
 use super::phase::Phase;
 use super::qp;
 use super::unacked::Unacked;
 use crate::error::{Error, ErrorKind, Result, errno_of_rdma};
-use crate::verbs::{Context, ProtectionDomain, QueuePair, QueuePairInit};
+use crate::verbs::{Context, HandedBack, ProtectionDomain, QueuePair, QueuePairInit};
 
 const ACCEPT: &str = "rdma_accept";
 
@@ -120,7 +120,7 @@ impl ConnRequest {
     /// [`State`](ErrorKind::State) without a queue pair: the request comes back. [`PeerGone`](ErrorKind::PeerGone) when the
     /// peer has given up.
     #[doc(alias = "rdma_accept")]
-    pub fn accept(self) -> Result<CmId, NotAccepted> {
+    pub fn accept(self) -> Result<CmId, HandedBack<Self>> {
         let called = self.call_accept(&Choice::Library);
         self.finish(called)
     }
@@ -135,7 +135,7 @@ impl ConnRequest {
     /// As for [`accept`](Self::accept), and [`TooLarge`](ErrorKind::TooLarge) for private data of more than 196 bytes (255
     /// over iWARP), a depth above the device's, or an `initiator_depth` above the offer: the request comes back.
     #[doc(alias = "rdma_accept")]
-    pub fn accept_with(self, param: &ConnParam<'_>) -> Result<CmId, NotAccepted> {
+    pub fn accept_with(self, param: &ConnParam<'_>) -> Result<CmId, HandedBack<Self>> {
         let called = self.call_accept(&Choice::Own(param));
         self.finish(called)
     }
@@ -146,7 +146,7 @@ impl ConnRequest {
     ///
     /// As for [`accept_with`](Self::accept_with). When `choose` panics, the peer is rejected.
     #[doc(alias = "rdma_accept")]
-    pub fn accept_from<F>(self, choose: F) -> Result<CmId, NotAccepted>
+    pub fn accept_from<F>(self, choose: F) -> Result<CmId, HandedBack<Self>>
     where
         F: for<'ev> FnOnce(Offer<'ev>) -> ConnParam<'ev>,
     {
@@ -164,7 +164,7 @@ impl ConnRequest {
     /// As for [`accept`](Self::accept), and [`TooLarge`](ErrorKind::TooLarge) for an offer above the device's limits, to
     /// which nothing is adjusted here: the request comes back.
     #[doc(alias = "rdma_accept")]
-    pub fn accept_as_offered(self) -> Result<CmId, NotAccepted> {
+    pub fn accept_as_offered(self) -> Result<CmId, HandedBack<Self>> {
         let called = self.call_accept(&Choice::Offered);
         self.finish(called)
     }
@@ -222,13 +222,13 @@ impl ConnRequest {
     }
 
     /// Ends the request after an accept: acknowledges its event, now that the call has returned.
-    fn finish(self, called: Result<(), Failed>) -> Result<CmId, NotAccepted> {
+    fn finish(self, called: Result<(), Failed>) -> Result<CmId, HandedBack<Self>> {
         match called {
             Ok(()) => {
                 self.pending.id.handle().set_connected();
                 Ok(self.pending.answered())
             }
-            Err(failed) => Err(failed.into_not_accepted(self)),
+            Err(failed) => Err(failed.hand_back(self)),
         }
     }
 }

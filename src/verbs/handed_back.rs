@@ -2,23 +2,25 @@ use std::fmt;
 
 use crate::error::Error;
 
-/// What went wrong, beside the value that could not be turned into something else.
+/// What went wrong, beside the value that could not be turned into something else: memory that was not registered, or a request
+/// that was not accepted and can be tried again with other values.
 ///
-/// Without the value, nothing of it is left to use: what a device may still reach is leaked.
+/// Without the value, nothing of it is left to use: memory that a device may still reach is leaked, and the peer of a request was
+/// rejected.
 pub struct HandedBack<T> {
     error: Error,
     value: Option<T>,
 }
 
 impl<T> HandedBack<T> {
-    pub(super) fn with(error: Error, value: T) -> Self {
+    pub(crate) fn with(error: Error, value: T) -> Self {
         Self {
             error,
             value: Some(value),
         }
     }
 
-    pub(super) fn without(error: Error) -> Self {
+    pub(crate) fn without(error: Error) -> Self {
         Self { error, value: None }
     }
 
@@ -42,6 +44,7 @@ impl<T> HandedBack<T> {
 }
 
 impl<T> From<HandedBack<T>> for Error {
+    /// Drops the value, if there still is one: the peer of a request is rejected then.
     fn from(handed_back: HandedBack<T>) -> Self {
         handed_back.error
     }
