@@ -38,7 +38,7 @@ fn run(args: &Args) -> Result<(), Error> {
             offer.responder_resources(),
             offer.initiator_depth(),
             offer.flow_control(),
-            offer.retry_count(),
+            offer.retry_count().as_raw(),
             offer.rnr_retry().as_raw()
         );
         // Over InfiniBand and RoCE what was sent is followed by zeros, up to 56 bytes.

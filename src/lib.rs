@@ -113,7 +113,7 @@ mod verbs;
 pub use self::cm::{
     Answer, CmId, ConnParam, ConnRequest, ConnectParam, Destination, Ece, Event, EventChannel,
     EventKind, EventStatus, JoinState, LookupFailure, LookupRequest, Membership, Negotiated,
-    Notice, Offer, RetryCount, RnrRetry, Token, UDP_QKEY, frame, unframe,
+    Notice, Offer, Token, UDP_QKEY, frame, unframe,
 };
 pub use self::error::{Error, ErrorKind, Result};
 pub use self::net::{Connection, Connector, Incoming, Listener, Options, Request};
@@ -128,8 +128,8 @@ pub use self::verbs::{
     OnDemandPaging, Op, Partly, Payload, Peer, Pieces, Pool, Port, PortFlags, PortState,
     ProtectionDomain, QpAttributes, QpEndpoint, QpState, QueuePair, QueuePairInit, QueueToken,
     RawRefused, ReceiveQueue, Received, Refused, Registration, RemoteEnd, RemoteMemory, ResetQp,
-    Returned, ReturnedMut, RtrQp, RtsParam, Scope, Scoped, SendQueue, Sent, SharedReceiveQueue,
-    Single, Sink, Transport, Window, WindowType, Work, WrList,
+    RetryCount, Returned, ReturnedMut, RnrRetry, RtrQp, RtsParam, Scope, Scoped, SendQueue, Sent,
+    SharedReceiveQueue, Single, Sink, Transport, Window, WindowType, Work, WrList,
 };
 
 /// The version of rdma-core that the crate was built with, such as `44.0`; empty where it is not known.

@@ -12,8 +12,8 @@ use common::cm::{
 use common::raw::qp_attr;
 use common::{device, in_time};
 use rdmacm::{
-    ConnParam, Connection, ErrorKind, Listener, Options, QueuePairInit, RejectReason, RnrRetry,
-    Status,
+    ConnParam, Connection, ErrorKind, Listener, Options, QueuePairInit, RejectReason, RetryCount,
+    RnrRetry, Status,
 };
 
 /// What rxe allows for both depths.
@@ -197,7 +197,7 @@ fn what_is_not_set_is_as_much_as_the_device_allows() {
         assert_eq!(offer.responder_resources(), RXE_DEPTH);
         assert_eq!(offer.initiator_depth(), RXE_DEPTH);
         assert_eq!(offer.rnr_retry(), RnrRetry::FOREVER);
-        assert_eq!(offer.retry_count(), 7);
+        assert_eq!(offer.retry_count(), RetryCount::default());
         assert!(!offer.flow_control());
         assert_eq!(offer.qp_num(), client.parts.qp.qp_num());
         drop(request);

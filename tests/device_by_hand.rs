@@ -8,7 +8,7 @@ use common::{ADDR, PATIENCE, any_port, device, in_time};
 use rdmacm::{
     Access, AddressVector, CmId, Completion, CompletionQueue, Context, Error, ErrorKind,
     EventChannel, Gid, GidType, InitQp, Mtu, ProtectionDomain, QpEndpoint, QpState, QueuePair,
-    QueuePairInit, RemoteEnd, RtsParam, Status, Transport,
+    QueuePairInit, RemoteEnd, RetryCount, RnrRetry, RtsParam, Status, Transport,
 };
 
 /// One side: a queue pair on its way, with what it needs.
@@ -117,7 +117,8 @@ fn two_reliable_pairs_exchange_messages_and_read_each_other() {
             (here.max_rd_atomic(), here.max_dest_rd_atomic()),
             (128, 128)
         );
-        assert_eq!((here.retry_count(), here.rnr_retry()), (7, 7));
+        assert_eq!(here.retry_count(), RetryCount::default());
+        assert_eq!(here.rnr_retry(), RnrRetry::FOREVER);
         assert_eq!(here.timeout(), Some(Duration::from_nanos(4_096 << 14)));
         assert_eq!(here.min_rnr_timer(), Some(Duration::from_micros(640)));
         assert_eq!((here.port_num(), here.pkey_index()), (1, 0));
@@ -294,12 +295,12 @@ fn what_makes_no_sense_is_named_before_the_call() {
             let rtr = init().to_rtr(&RemoteEnd::new(&there, index)).unwrap();
             rtr.to_rts(&change(RtsParam::new(0)))
         };
-        let error = rts(&|param| param.retry_count(8)).unwrap_err();
-        assert_too_large(&error, "ibv_modify_qp: retry_cnt is 8, the limit is 7");
-        let error = rts(&|param| param.rnr_retry(8)).unwrap_err();
-        assert_too_large(&error, "ibv_modify_qp: rnr_retry is 8, the limit is 7");
         let error = rts(&|param| param.max_rd_atomic(5)).unwrap_err();
         assert_too_large(&error, "ibv_modify_qp: max_rd_atomic is 5, the limit is 4");
-        drop(rts(&|param| param.timeout(Duration::from_secs(1))).unwrap());
+        let (count, retry) = (RetryCount::new(5).unwrap(), RnrRetry::times(6).unwrap());
+        let time = Duration::from_secs(1);
+        let set = rts(&|param| param.timeout(time).retry_count(count).rnr_retry(retry)).unwrap();
+        let set = set.query().unwrap();
+        assert_eq!((set.retry_count(), set.rnr_retry()), (count, retry));
     });
 }

@@ -60,5 +60,5 @@ pub use self::id::CmId;
 pub use self::lookup::{Destination, LookupFailure, LookupRequest, UDP_QKEY};
 pub use self::multicast::{JoinState, Membership};
 pub use self::option::Notice;
-pub use self::param::{ConnParam, ConnectParam, Negotiated, RetryCount, RnrRetry};
+pub use self::param::{ConnParam, ConnectParam, Negotiated};
 pub use self::request::{ConnRequest, Offer};

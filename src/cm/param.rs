@@ -3,7 +3,7 @@ use std::borrow::Cow;
 use rdma_sys::rdma_conn_param;
 
 use crate::error::{Error, Result};
-use crate::verbs::{Context, DeviceLimits};
+use crate::verbs::{Context, DeviceLimits, RetryCount, RnrRetry};
 
 /// What one side says about a connection when it connects or accepts (`rdma_conn_param`).
 ///
@@ -27,14 +27,6 @@ pub struct ConnectParam<'a> {
     conn: ConnParam<'a>,
     retry_count: RetryCount,
 }
-
-/// How often a send is repeated when the peer has no receive posted: never, 1 to 6 times, or for ever.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RnrRetry(u8);
-
-/// How often a send is repeated when the peer does not answer: 0 to 7 times.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RetryCount(u8);
 
 /// What both sides have agreed on, as this side sees it. (On the connecting side soft-iWARP tells the two the other way round.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -131,7 +123,7 @@ impl<'a> ConnParam<'a> {
             initiator_depth,
             flow_control: self.flow_control.into(),
             retry_count: 0,
-            rnr_retry_count: self.rnr_retry.0,
+            rnr_retry_count: self.rnr_retry.as_raw(),
             srq: 0,
             qp_num: 0,
         };
@@ -143,7 +135,7 @@ impl<'a> ConnParam<'a> {
 impl ConnectParam<'_> {
     pub(super) fn to_raw(&self, limits: &Limits<'_>) -> Result<rdma_conn_param> {
         Ok(rdma_conn_param {
-            retry_count: self.retry_count.0,
+            retry_count: self.retry_count.as_raw(),
             ..self.conn.to_raw(limits)?
         })
     }
@@ -152,56 +144,6 @@ impl ConnectParam<'_> {
 impl<'a> From<ConnParam<'a>> for ConnectParam<'a> {
     fn from(conn: ConnParam<'a>) -> Self {
         conn.retry_count(RetryCount::default())
-    }
-}
-
-impl RnrRetry {
-    /// A send fails at once when the peer has no receive posted.
-    pub const NEVER: Self = Self(0);
-    /// A send waits until the peer has a receive posted.
-    pub const FOREVER: Self = Self(7);
-
-    /// 1 to 6 times; `None` for any other number.
-    #[must_use]
-    pub const fn times(times: u8) -> Option<Self> {
-        match times {
-            1..=6 => Some(Self(times)),
-            _ => None,
-        }
-    }
-
-    /// The three bits on the wire: 0 is never, 7 for ever.
-    #[must_use]
-    pub const fn as_raw(self) -> u8 {
-        self.0
-    }
-
-    /// From an event's field, of which three bits count.
-    pub(super) const fn from_raw(raw: u8) -> Self {
-        Self(raw & 7)
-    }
-}
-
-impl Default for RnrRetry {
-    fn default() -> Self {
-        Self::FOREVER
-    }
-}
-
-impl RetryCount {
-    /// 0 to 7 times; `None` above.
-    #[must_use]
-    pub const fn new(times: u8) -> Option<Self> {
-        match times {
-            0..=7 => Some(Self(times)),
-            _ => None,
-        }
-    }
-}
-
-impl Default for RetryCount {
-    fn default() -> Self {
-        Self(7)
     }
 }
 
@@ -413,15 +355,5 @@ mod tests {
         ] {
             assert_eq!(librarys(limit), kept, "{limit}");
         }
-    }
-
-    #[test]
-    fn a_retry_of_more_than_three_bits_cannot_be_written() {
-        assert_eq!(RnrRetry::times(0), None);
-        assert_eq!(RnrRetry::times(7), None);
-        assert_eq!(RnrRetry::times(6).unwrap().as_raw(), 6);
-        assert_eq!(RnrRetry::default().as_raw(), 7);
-        assert_eq!(RetryCount::new(8), None);
-        assert_eq!(RetryCount::default(), RetryCount::new(7).unwrap());
     }
 }

@@ -9,13 +9,15 @@ use rdma_sys::rdma_conn_param;
 use super::channel::EventChannel;
 use super::handle::{RawQp, Token};
 use super::id::CmId;
-use super::param::{ConnParam, Limits, Message, Negotiated, RnrRetry, check_private_data};
+use super::param::{ConnParam, Limits, Message, Negotiated, check_private_data};
 use super::pending::{Failed, Pending, REJECT, Reject};
 use super::phase::Phase;
 use super::qp;
 use super::unacked::Unacked;
 use crate::error::{Error, ErrorKind, Result, errno_of_rdma};
-use crate::verbs::{Context, HandedBack, ProtectionDomain, QueuePair, QueuePairInit};
+use crate::verbs::{
+    Context, HandedBack, ProtectionDomain, QueuePair, QueuePairInit, RetryCount, RnrRetry,
+};
 
 const ACCEPT: &str = "rdma_accept";
 
@@ -371,8 +373,8 @@ impl<'ev> Offer<'ev> {
 
     /// How often this side is to repeat a send when the peer does not answer.
     #[must_use]
-    pub fn retry_count(self) -> u8 {
-        self.unacked.param().retry_count
+    pub fn retry_count(self) -> RetryCount {
+        RetryCount::from_raw(self.unacked.param().retry_count)
     }
 
     /// How often this side is to repeat a send while the peer has no receive posted.

@@ -31,8 +31,6 @@ const MODIFY: &str = "ibv_modify_qp";
 
 /// Numbers of packets and of queue pairs have 24 bits.
 const LAST_NUMBER: u32 = 0xff_ffff;
-/// What the fields for retries hold at most.
-const MOST_RETRIES: u8 = 7;
 
 /// What a connection of two queue pairs made by hand promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -357,7 +355,7 @@ impl RtrQp {
     ///
     /// # Errors
     ///
-    /// [`TooLarge`](ErrorKind::TooLarge) for a number, a count or a depth above what the field, the device or the peer can do;
+    /// [`TooLarge`](ErrorKind::TooLarge) for a number or a depth above what the field, the device or the peer can do;
     /// what the device reports. The queue pair is destroyed then.
     #[doc(alias = "ibv_modify_qp")]
     pub fn to_rts(mut self, param: &RtsParam) -> Result<QueuePair> {
@@ -369,12 +367,6 @@ impl RtrQp {
         };
         let mut mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
         if self.parts.transport == Transport::Reliable {
-            for (field, count) in [
-                ("retry_cnt", param.retry_count),
-                ("rnr_retry", param.rnr_retry),
-            ] {
-                check_depth(field, count, MOST_RETRIES, "the field has three bits")?;
-            }
             let can_ask = self.parts.context().limits().max_qp_init_rd_atom();
             let limit = in_a_byte(can_ask).min(self.answered);
             let depth = param.max_rd_atomic.unwrap_or(limit);
@@ -385,8 +377,8 @@ impl RtrQp {
                 "the device's max_qp_init_rd_atom and the peer's max_dest_rd_atomic are the limits",
             )?;
             attr.timeout = ack_timeout_code(param.timeout);
-            attr.retry_cnt = param.retry_count;
-            attr.rnr_retry = param.rnr_retry;
+            attr.retry_cnt = param.retry_count.as_raw();
+            attr.rnr_retry = param.rnr_retry.as_raw();
             attr.max_rd_atomic = depth;
             mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
         }

@@ -3,6 +3,7 @@ use std::time::Duration;
 use super::address::AddressVector;
 use super::gid::Gid;
 use super::mtu::Mtu;
+use super::retry::{RetryCount, RnrRetry};
 
 /// One end of a connection of two queue pairs made by hand: what the other side has to know.
 ///
@@ -142,8 +143,8 @@ impl RemoteEnd {
 pub struct RtsParam {
     pub(super) sq_psn: u32,
     pub(super) timeout: Duration,
-    pub(super) retry_count: u8,
-    pub(super) rnr_retry: u8,
+    pub(super) retry_count: RetryCount,
+    pub(super) rnr_retry: RnrRetry,
     pub(super) max_rd_atomic: Option<u8>,
 }
 
@@ -157,8 +158,8 @@ impl RtsParam {
         Self {
             sq_psn: psn,
             timeout: Duration::from_millis(67),
-            retry_count: 7,
-            rnr_retry: 7,
+            retry_count: RetryCount::default(),
+            rnr_retry: RnrRetry::FOREVER,
             max_rd_atomic: None,
         }
     }
@@ -171,17 +172,17 @@ impl RtsParam {
         self
     }
 
-    /// Sets how often a packet is sent again without an answer: at most 7 times.
+    /// Sets how often a packet is sent again without an answer.
     #[must_use]
-    pub fn retry_count(mut self, times: u8) -> Self {
-        self.retry_count = times;
+    pub fn retry_count(mut self, count: RetryCount) -> Self {
+        self.retry_count = count;
         self
     }
 
-    /// Sets how often a message is sent again to a peer without a receive: at most 6 times, or 7 for ever.
+    /// Sets how often a message is sent again to a peer without a receive.
     #[must_use]
-    pub fn rnr_retry(mut self, times: u8) -> Self {
-        self.rnr_retry = times;
+    pub fn rnr_retry(mut self, retry: RnrRetry) -> Self {
+        self.rnr_retry = retry;
         self
     }
 

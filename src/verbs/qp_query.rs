@@ -13,6 +13,7 @@ use super::address::AddressVector;
 use super::mtu::Mtu;
 use super::qp::QueuePair;
 use super::registration::Access;
+use super::retry::{RetryCount, RnrRetry};
 use super::rnr_timer::rnr_timer;
 use crate::error::Result;
 
@@ -199,14 +200,14 @@ impl QpAttributes {
 
     /// How often a packet is sent again without an answer.
     #[must_use]
-    pub fn retry_count(&self) -> u8 {
-        self.0.retry_cnt
+    pub fn retry_count(&self) -> RetryCount {
+        RetryCount::from_raw(self.0.retry_cnt)
     }
 
-    /// How often a message is sent again to a peer without a receive; 7 is for ever.
+    /// How often a message is sent again to a peer without a receive.
     #[must_use]
-    pub fn rnr_retry(&self) -> u8 {
-        self.0.rnr_retry
+    pub fn rnr_retry(&self) -> RnrRetry {
+        RnrRetry::from_raw(self.0.rnr_retry)
     }
 
     /// The port that it is bound to.
