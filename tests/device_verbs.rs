@@ -114,19 +114,23 @@ fn domain_and_queue_of_another_device_are_named() {
             (
                 &pds[1],
                 &init_here,
-                "the protection domain is on device rxe1",
+                "the protection domain is on device rxe1, but the id is on device rxe0",
             ),
             (
                 &pds[1],
                 &init_there,
-                "the protection domain is on device rxe1",
+                "the protection domain is on device rxe1, but the id is on device rxe0",
             ),
             (
                 &pds[0],
                 &init_there,
-                "the completion queue is on device rxe1",
+                "the completion queue is on device rxe1, but the protection domain is on device rxe0",
             ),
-            (&pds[0], &mixed, "the completion queue is on device rxe1"),
+            (
+                &pds[0],
+                &mixed,
+                "the completion queue is on device rxe1, but the protection domain is on device rxe0",
+            ),
         ] {
             let error = id.create_qp(pd, init).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::DeviceMismatch, "{error}");
@@ -134,7 +138,6 @@ fn domain_and_queue_of_another_device_are_named() {
             assert_eq!(error.raw_os_error(), None, "no call was made");
             let text = error.to_string();
             assert!(text.contains(what), "{text}");
-            assert!(text.contains("the id is on device rxe0"), "{text}");
         }
         let _qp = id.create_qp(&pds[0], &init_here).unwrap();
         drop(channel);

@@ -28,6 +28,24 @@ fn to_rts(init: InitQp) -> rdmacm::Result<rdmacm::QueuePair> {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
+fn a_queue_of_another_device_is_named_beside_the_domain() {
+    let standin = Standin::start();
+    let (here, there) = (context(addr(0)), context("10.9.1.1:0".parse().unwrap()));
+    let (pd, cq) = (here.alloc_pd().unwrap(), there.create_cq(8).unwrap());
+    let init = QueuePairInit::new(&cq.handle());
+    let error = pd.create_qp(&init, Transport::Reliable).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DeviceMismatch);
+    assert_eq!(
+        error.to_string(),
+        "ibv_create_qp: the completion queue is on device rxe1, but the protection domain is on device rxe0; \
+         make both on one device"
+    );
+    drop((init, cq, pd, here, there));
+    standin.nothing_left();
+}
+
+#[test]
+#[ignore = "needs the stand-in libraries: cargo xtask test"]
 fn each_step_is_one_call_and_a_failed_one_ends_the_pair() {
     let standin = Standin::start();
     let context = context(addr(0));

@@ -128,6 +128,7 @@ pub(super) fn check_domain(op: &'static str, id: &CmId, pd: &ProtectionDomain) -
             Cause::DeviceMismatch {
                 what: "the protection domain",
                 found: pd.context().name().to_owned(),
+                other: "the id",
                 wanted: context.name().to_owned(),
             },
         ));

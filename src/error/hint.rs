@@ -15,7 +15,7 @@ pub(super) fn errno_text(errno: i32) -> String {
 }
 
 /// A sentence that starts with its own separator, or nothing.
-pub(super) fn advice(kind: ErrorKind, errno: i32) -> String {
+pub(super) fn advice(op: &str, kind: ErrorKind, errno: i32) -> String {
     match (kind, errno) {
         (ErrorKind::NoDevice, libc::ENOENT) => {
             "; /dev/infiniband/rdma_cm is missing or not permitted: load it with \
@@ -36,10 +36,19 @@ pub(super) fn advice(kind: ErrorKind, errno: i32) -> String {
             "; this process has as many descriptors open as it may: raise the limit (`ulimit -n`, or LimitNOFILE= of the service)"
                 .to_owned()
         }
-        (ErrorKind::PermissionDenied, libc::EPERM) => locked_memory().unwrap_or_default(),
-        (ErrorKind::OutOfMemory, libc::ENOMEM) => locked_memory().unwrap_or_default(),
+        (_, libc::EPERM | libc::ENOMEM) if locks_memory(op) => {
+            lock_limit().and_then(|limit| locked_memory(errno, limit)).unwrap_or_default()
+        }
         _ => String::new(),
     }
+}
+
+/// Whether the call locks memory that counts against the limit of the process: what is registered, and the queues themselves.
+fn locks_memory(op: &str) -> bool {
+    matches!(
+        op,
+        "ibv_reg_mr" | "ibv_create_cq" | "ibv_create_qp" | "rdma_create_qp" | "ibv_create_srq"
+    )
 }
 
 /// Names the devices that the kernel has: without their provider, librdmacm passes over them in silence.
@@ -81,13 +90,23 @@ fn withheld(folder: &Path) -> String {
     format!("; this user may not open {}", names.join(", "))
 }
 
-/// Names the locked-memory limit when there is one: it is the usual reason for ENOMEM.
-fn locked_memory() -> Option<String> {
+/// How many KiB of memory this process may lock, if there is a limit.
+fn lock_limit() -> Option<u64> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current?;
-    Some(format!(
-        "; this process may lock {} KiB of memory: raise it (`ulimit -l`, or LimitMEMLOCK= of the service)",
-        limit / 1024
-    ))
+    Some(limit / 1024)
+}
+
+/// What to do about a limit of `limit` KiB.
+fn raise(limit: u64) -> String {
+    format!(
+        "this process may lock {limit} KiB of memory: raise it (`ulimit -l`, or LimitMEMLOCK= of the service)"
+    )
+}
+
+/// Names the limit where it may be the reason: the usual one for ENOMEM, and one for EPERM only where nothing may be locked at
+/// all.
+fn locked_memory(errno: i32, limit: u64) -> Option<String> {
+    (errno == libc::ENOMEM || limit == 0).then(|| format!("; {}", raise(limit)))
 }
 
 /// The error of a registration of `bytes`: the limit of locked memory is the usual reason for ENOMEM.
@@ -95,13 +114,8 @@ pub(crate) fn not_registered(op: &'static str, errno: i32, bytes: usize) -> Erro
     if errno != libc::ENOMEM {
         return Error::os(op, errno);
     }
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    explained(
-        op,
-        errno,
-        locked_text(bytes, pinned(&status), limit.map(|limit| limit / 1024)),
-    )
+    explained(op, errno, locked_text(bytes, pinned(&status), lock_limit()))
 }
 
 fn locked_text(bytes: usize, pinned: u64, limit: Option<u64>) -> String {
@@ -110,9 +124,7 @@ fn locked_text(bytes: usize, pinned: u64, limit: Option<u64>) -> String {
         bytes.div_ceil(1024)
     );
     match limit {
-        Some(limit) => format!(
-            "{asked}, and this process may lock {limit} KiB of memory: raise it (`ulimit -l`, or LimitMEMLOCK= of the service)"
-        ),
+        Some(limit) => format!("{asked}, and {}", raise(limit)),
         None => format!(
             "{asked}; this process may lock as much as it likes, so the machine or the device has no room"
         ),
@@ -231,8 +243,53 @@ mod tests {
 
     #[test]
     fn a_missing_device_node_names_the_module() {
+        let advice = |kind, errno| advice("rdma_bind_addr", kind, errno);
         assert!(advice(ErrorKind::NoDevice, libc::ENOENT).contains("modprobe rdma_ucm"));
         assert!(advice(ErrorKind::NoDevice, libc::ENODEV).contains("rdma link"));
         assert_eq!(advice(ErrorKind::AddrInUse, libc::EADDRINUSE), "");
+    }
+
+    #[test]
+    fn only_calls_that_lock_memory_speak_of_its_limit() {
+        let queues = [
+            "ibv_create_cq",
+            "ibv_create_qp",
+            "rdma_create_qp",
+            "ibv_create_srq",
+        ];
+        let others = [
+            "ibv_modify_qp",
+            "ibv_create_ah",
+            "rdma_connect",
+            "rdma_create_id",
+            "mmap",
+        ];
+        for (errno, kind) in [
+            (libc::ENOMEM, ErrorKind::OutOfMemory),
+            (libc::EPERM, ErrorKind::PermissionDenied),
+        ] {
+            for op in others {
+                assert_eq!(advice(op, kind, errno), "", "{op}");
+            }
+            for op in queues {
+                // Where there is no limit, nothing is to be said.
+                let wanted = lock_limit().and_then(|limit| locked_memory(errno, limit));
+                assert_eq!(advice(op, kind, errno), wanted.unwrap_or_default(), "{op}");
+            }
+        }
+        assert!(queues.into_iter().all(locks_memory));
+        assert!(!others.into_iter().any(locks_memory));
+    }
+
+    #[test]
+    fn a_permission_is_a_matter_of_locked_memory_only_where_none_may_be_locked() {
+        assert_eq!(locked_memory(libc::EPERM, 64), None);
+        let none = locked_memory(libc::EPERM, 0).unwrap();
+        assert!(none.starts_with("; this process may lock 0 KiB"), "{none}");
+        let full = locked_memory(libc::ENOMEM, 64).unwrap();
+        assert!(
+            full.contains("may lock 64 KiB") && full.contains("ulimit -l"),
+            "{full}"
+        );
     }
 }

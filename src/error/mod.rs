@@ -33,7 +33,7 @@ struct Details {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Cause {
     /// A C function failed.
-    #[error("{}{}", hint::errno_text(*errno), hint::advice(*kind, *errno))]
+    #[error("{}", hint::errno_text(*errno))]
     Errno { errno: i32, kind: ErrorKind },
     /// A C function failed, and why is known where it was called.
     #[error("{}; {advice}", hint::errno_text(*errno))]
@@ -64,11 +64,12 @@ pub(crate) enum Cause {
     },
     /// Two objects that must be of one device are of two.
     #[error(
-        "{what} is on device {found}, but the id is on device {wanted}; make both on one device"
+        "{what} is on device {found}, but {other} is on device {wanted}; make both on one device"
     )]
     DeviceMismatch {
         what: &'static str,
         found: String,
+        other: &'static str,
         wanted: String,
     },
     /// The peer said no.
@@ -264,7 +265,11 @@ impl fmt::Display for Error {
             (None, Some(peer)) => write!(f, " (peer {peer})")?,
             (None, None) => {}
         }
-        write!(f, ": {}", self.0.cause)
+        write!(f, ": {}", self.0.cause)?;
+        if let Cause::Errno { errno, kind } = self.0.cause {
+            f.write_str(&hint::advice(self.0.op, kind, errno))?;
+        }
+        Ok(())
     }
 }
 
@@ -307,6 +312,17 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "rdma_connect: private_data_len is 57, the limit is 56; send the rest later"
+        );
+    }
+
+    #[test]
+    fn what_to_do_about_an_errno_is_told_by_the_call() {
+        let error = Error::os("rdma_accept", libc::ENODEV);
+        assert!(error.to_string().contains("rdma link add"), "{error}");
+        let error = Error::os("ibv_modify_qp", libc::EPERM);
+        assert_eq!(
+            error.to_string(),
+            "ibv_modify_qp: Operation not permitted (os error 1)"
         );
     }
 

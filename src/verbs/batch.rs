@@ -350,7 +350,7 @@ unsafe fn take_back(queue: &mut SendQueue, end: *mut Entry, count: usize, bufs: 
 fn list_full(len: usize) -> Error {
     Error::too_large(
         OP,
-        "requests of the batch",
+        "number of requests in the batch",
         len as u64 + 1,
         len as u64,
         "submit it, or make a longer list",

@@ -73,7 +73,7 @@ impl State {
         self.room.checked_sub(depth).ok_or_else(|| {
             Error::too_large(
                 op,
-                "requests of the queue pair that the completion queue must hold",
+                "number of requests of the queue pair that the completion queue must hold",
                 u64::from(depth),
                 u64::from(self.room),
                 "make the completion queue as large as all queues of its queue pairs together",
@@ -125,7 +125,7 @@ impl Mailbox {
             None => {
                 return Err(Error::too_large(
                     op,
-                    "queues attached to the completion queue",
+                    "number of queues attached to the completion queue",
                     u64::from(MAX_RINGS / STEP),
                     u64::from(MAX_RINGS / STEP - 1),
                     "use a second completion queue",

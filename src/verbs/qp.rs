@@ -89,28 +89,29 @@ impl QueuePairInit {
         self
     }
 
-    /// How many sends may be outstanding: at most the device's `max_qp_wr`.
+    /// How many sends may be outstanding: at most the device's `max_qp_wr`, and 2<sup>20</sup>.
     #[must_use]
     pub fn max_send_wr(mut self, depth: u32) -> Self {
         self.max_send_wr = depth;
         self
     }
 
-    /// How many receives may be posted: at most the device's `max_qp_wr`.
+    /// How many receives may be posted: at most the device's `max_qp_wr`, and 2<sup>20</sup>.
     #[must_use]
     pub fn max_recv_wr(mut self, depth: u32) -> Self {
         self.max_recv_wr = depth;
         self
     }
 
-    /// How many buffers a request of the send queue may have: at most the device's `max_sge`.
+    /// How many buffers, or scatter/gather elements (SGEs), a request of the send queue may have: at most the device's `max_sge`,
+    /// and 255.
     #[must_use]
     pub fn max_send_sge(mut self, pieces: u32) -> Self {
         self.max_send_sge = pieces;
         self
     }
 
-    /// How many buffers a receive may have: at most the device's `max_sge`.
+    /// How many buffers, or scatter/gather elements (SGEs), a receive may have: at most the device's `max_sge`, and 255.
     #[must_use]
     pub fn max_recv_sge(mut self, pieces: u32) -> Self {
         self.max_recv_sge = pieces;
@@ -146,6 +147,7 @@ impl QueuePairInit {
                     crate::error::Cause::DeviceMismatch {
                         what: "the completion queue",
                         found: cq.context().name().to_owned(),
+                        other: "the protection domain",
                         wanted: context.name().to_owned(),
                     },
                 ));
@@ -171,7 +173,7 @@ impl QueuePairInit {
                     field,
                     u64::from(value),
                     u64::from(limit),
-                    "the device's max_sge is the limit",
+                    "the limit is the device's max_sge, and never above 255",
                 ));
             }
         }
@@ -193,7 +195,7 @@ impl QueuePairInit {
                     field,
                     u64::from(value),
                     u64::from(limit),
-                    "the device's max_qp_wr is the limit",
+                    "the limit is the device's max_qp_wr, and never above 1048576",
                 ));
             }
         }

@@ -84,7 +84,7 @@ pub(super) fn too_many(op: &'static str, field: &'static str, pieces: usize, lim
         field,
         pieces as u64,
         limit.into(),
-        "make the queue pair for more pieces, or send fewer",
+        "make the queue for more buffers in a request, or give fewer",
     )
 }
 

@@ -95,7 +95,7 @@ impl Indices {
         if self.next >= MAX_RINGS {
             return Err(Error::too_large(
                 CREATE,
-                "shared receive queues of the process",
+                "number of shared receive queues of the process",
                 u64::from(MAX_RINGS / STEP) + 1,
                 u64::from(MAX_RINGS / STEP),
                 "one counts until its completion queues were polled after its end: poll them, or drop them",
@@ -124,14 +124,14 @@ impl Drop for Index {
 }
 
 impl ProtectionDomain {
-    /// Makes a shared receive queue for `max_wr` receives of up to `max_sge` buffers each.
+    /// Makes a shared receive queue for `max_wr` receives of up to `max_sge` buffers, or scatter/gather elements (SGEs), each.
     ///
     /// Calls `ibv_create_srq` ([man 3](https://man7.org/linux/man-pages/man3/ibv_create_srq.3.html)). Blocks: no.
     ///
     /// # Errors
     ///
     /// [`InvalidInput`](ErrorKind::InvalidInput) for a `max_wr` of 0; [`TooLarge`](ErrorKind::TooLarge) above the device's
-    /// `max_srq_wr` or `max_srq_sge`; what the device reports, such as `EOPNOTSUPP` where it has none.
+    /// `max_srq_wr` (and 2<sup>20</sup>) or `max_srq_sge` (and 255); what the device reports, such as `EOPNOTSUPP` where it has none.
     #[doc(alias = "ibv_create_srq")]
     pub fn create_srq(&self, max_wr: u32, max_sge: u32) -> Result<SharedReceiveQueue> {
         SharedReceiveQueue::new(self, max_wr, max_sge.max(1), false)
@@ -173,7 +173,7 @@ impl SharedReceiveQueue {
                     field,
                     value.into(),
                     limit.into(),
-                    "the device's max_srq_wr and max_srq_sge are the limits",
+                    "the limits are the device's max_srq_wr, never above 1048576, and its max_srq_sge, never above 255",
                 ));
             }
         }
