@@ -1,4 +1,4 @@
-//! A micro-VM with soft-RoCE devices: runs a command on any Linux machine as if it had RDMA hardware.
+//! A micro-VM with soft-RoCE devices: runs a command on an x86-64 Linux machine as if it had RDMA hardware.
 //!
 //! The guest's root is the machine's own file system under an overlay in memory, the command is root in it, and finds `rxe0` (10.9.0.1 and fd09::1)
 //! and `rxe1` (10.9.1.1) active. No root is needed outside. The README describes the whole.
