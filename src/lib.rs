@@ -10,7 +10,8 @@
 //! - Who knows librdmacm finds every object under its own name: [`EventChannel`] (`rdma_event_channel`), [`CmId`]
 //!   (`rdma_cm_id`), [`Event`] (`rdma_cm_event`), [`ConnRequest`] (the new id of a connection request, with its event),
 //!   [`ConnParam`] (`rdma_conn_param`). C's names lead there in the search: try `rdma_accept`. What has no safe form, and why,
-//!   is in `not_wrapped`.
+#![cfg_attr(doc, doc = "  is in [`not_wrapped`].")]
+#![cfg_attr(not(doc), doc = "  is in `not_wrapped`.")]
 //! - Datagrams, to one or to a group: [`CmId::new_datagram`], [`DatagramPair`], [`Membership`].
 //! - Data moves through verbs: [`Context`], [`ProtectionDomain`], [`Pool`] and [`Buf`] (registered memory), [`QueuePair`],
 //!   [`CompletionQueue`]. Memory that the peer reads and writes by itself is [`Exposed`], and a [`Window`] opens a part of it.
@@ -21,7 +22,7 @@
 //! # fn main() -> Result<(), rdmacm::Error> {
 //! let listener = rdmacm::Listener::bind("0.0.0.0:7471")?;
 //! for request in listener.incoming() {
-//!     // One peer's failure is not the server's.
+//!     // One failed connection must not stop the server.
 //!     if let Err(error) = echo(request?) {
 //!         eprintln!("{error}");
 //!     }
@@ -62,7 +63,7 @@
 //!    Disconnected ◀────────────────────────────────────┘
 //! ```
 //!
-//! A call in the wrong phase is an [`ErrorKind::State`] that says so, and no call. A request's event stays
+//! A method called in the wrong phase returns [`ErrorKind::State`] and does not call C. A request's event stays
 //! un-acknowledged until accept or reject has returned, as `rdma_accept(3)` asks; every other event is copied and
 //! acknowledged before it is handed out, so nothing that a program keeps can make an end wait.
 //!

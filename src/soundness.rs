@@ -33,6 +33,22 @@
 //! queue's end only; and one (qedr) keeps a pointer to the pair in the entries that are left, and follows it when they are polled.
 //! On it, end every pair by `close`.
 //!
+//! # A process that forks
+//!
+//! [`std::process::Command`] may be used at any time (`device_memory`: `starting_a_program_leaves_connections_alone`): what it
+//! starts has memory of its own, and nothing of this crate runs in the child before.
+//!
+//! A bare `fork` is an unsafe call, and who makes it sees to two things. In the child nothing of this crate may be used or
+//! dropped: it shares the parent's descriptors, and would end the parent's objects. And a kernel before Linux 5.12 may leave the
+//! parent without the memory that the device uses: after a fork the side that writes to a page first gets a copy of it, and if
+//! that is the parent, the device goes on with the page that the child has. Since then the kernel copies such pages for the
+//! child. On an older one set the environment variable `RDMAV_FORK_SAFE` before the program starts, or call `ibv_fork_init`
+//! ([man 3](https://man7.org/linux/man-pages/man3/ibv_fork_init.3.html); it is in `rdmacm-sys`) before the first registration,
+//! after which it fails with `EINVAL`. Registered pages are not in a child then (`MADV_DONTFORK`), nor is what else lies on them.
+//! This crate does not call it: it costs a system call for each registration. `ibv_is_fork_initialized` (rdma-core 35 and later)
+//! tells whether it is on, or not needed. On such a kernel the same holds for a `Command` that has to fork, as with
+//! `uid`, `gid`, `groups` or `pre_exec`, while other threads write to registered memory.
+//!
 //! # What safe code can still do
 //!
 //! Send the peer a key and an address: whoever knows them may write to [`Exposed`](crate::Exposed) memory until it is revoked,

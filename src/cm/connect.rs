@@ -24,7 +24,8 @@ impl CmId {
     ///
     /// # Errors
     ///
-    /// `EADDRINUSE`: `local` is taken; `ENODEV`: no RDMA device has `local`; `EINVAL`: of two families.
+    /// `EADDRINUSE`: `local` is taken; `ENODEV`: no RDMA device has `local`; `EINVAL`: `local` and `peer`
+    /// are of different address families.
     #[doc(alias = "rdma_resolve_addr")]
     pub fn resolve_addr(
         &self,
@@ -65,7 +66,9 @@ impl CmId {
     /// For an id whose address is resolved. What follows is [`RouteResolved`](super::EventKind::RouteResolved) or
     /// [`RouteError`](super::EventKind::RouteError), within `timeout` (in milliseconds, rounded up, at least one).
     ///
-    /// Calls `rdma_resolve_route` ([man 3](https://man7.org/linux/man-pages/man3/rdma_resolve_route.3.html)). Blocks: no.
+    /// Calls `rdma_resolve_route` ([man 3](https://man7.org/linux/man-pages/man3/rdma_resolve_route.3.html)). Blocks: where the
+    /// daemon `ibacm` runs, until it has answered, over InfiniBand and RoCE: librdmacm asks it for the route first, and `timeout` is
+    /// not for that. Elsewhere no.
     ///
     /// # Errors
     ///

@@ -65,11 +65,11 @@ pub enum EventKind {
     /// The connection stands.
     #[doc(alias = "RDMA_CM_EVENT_ESTABLISHED")]
     Established(Answer),
-    /// A peer asks which queue pair to send datagrams to.
+    /// A peer asks which queue pair to send datagrams to: a request of service ID resolution (SIDR).
     LookupRequest(LookupRequest),
-    /// The answer to a look-up: where to send datagrams.
+    /// The answer to a look-up (SIDR): where to send datagrams.
     LookedUp(Destination),
-    /// A look-up was not answered with a destination.
+    /// A look-up (SIDR) was not answered with a destination.
     LookupFailed(LookupFailure),
     /// The connection is down.
     #[doc(alias = "RDMA_CM_EVENT_DISCONNECTED")]

@@ -20,6 +20,11 @@ use crate::error::errno_of_rdma;
 use crate::verbs::{self, Standing};
 
 /// The number by which events name an id. No two ids of a process ever have the same.
+///
+/// It stands where C has `id->context`, a pointer of the program's own, which this crate keeps for itself. What belongs to a
+/// connection goes into a `HashMap<Token, _>`, filled with [`CmId::token`](super::CmId::token) or
+/// [`ConnRequest::token`](super::ConnRequest::token) and asked with that of the [`Event`](super::Event). In the same way
+/// completions name their pair by `qp_num`, and asynchronous events a queue by its [`QueueToken`](crate::QueueToken).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(usize);
 

@@ -21,7 +21,7 @@ use crate::verbs::{Context, DatagramPair, ProtectionDomain, QueuePair, QueuePair
 ///
 /// It is a listener after [`listen`](Self::listen), a client after [`resolve_addr`](Self::resolve_addr), and one end of a
 /// connection after connect or accept. What the calls start is reported as events on its [`EventChannel`]; each call says
-/// which event follows. Called in the wrong phase, a method is an error and not a call.
+/// which event follows. A method called in the wrong phase returns [`ErrorKind::State`] and does not call C.
 ///
 /// The id is destroyed when both this and its queue pair are dropped: then an established connection ends, and a listener
 /// stops listening. (With connection requests of a listener unanswered, a thread does it: its port is free soon, not at once.)
@@ -251,11 +251,12 @@ impl CmId {
         qp::create_datagram(&self.handle, pd, init)
     }
 
-    /// The device that the id is bound to.
+    /// The device that the id is bound to: C's `id->verbs`.
     ///
     /// # Errors
     ///
-    /// [`State`](ErrorKind::State) when it is bound to none: new, or listening on every address.
+    /// [`State`](ErrorKind::State) when it is bound to none: new, or listening on every address. What `rdma_create_id`
+    /// and `ibv_query_device_ex` report when the device is used for the first time.
     pub fn context(&self) -> Result<Context> {
         self.context_for("rdma_cm_id.verbs")
     }

@@ -23,7 +23,8 @@ const CONNECT: &str = "rdma_connect";
 /// The queue key of every datagram queue pair of the connection manager (`RDMA_UDP_QKEY`). A reply has none of its own.
 pub const UDP_QKEY: u32 = rdma_sys::RDMA_UDP_QKEY;
 
-/// A peer's question which queue pair to send datagrams to, from an id made with [`CmId::new_datagram`].
+/// A peer's question which queue pair to send datagrams to, from an id made with [`CmId::new_datagram`]: a request of service ID
+/// resolution (SIDR), as InfiniBand calls it.
 ///
 /// Answered once, by a method that consumes it; dropped, it is rejected. No connection comes of it, and no event follows.
 #[must_use = "dropping a look-up request rejects the peer"]

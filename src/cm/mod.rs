@@ -7,7 +7,8 @@
 //! queue pair, `rdma_resolve_addr`, `rdma_leave_multicast`, `rdma_migrate_id` (both channels' gates, in the order of their addresses). The id's own
 //! *lock* ([`handle`]) spans the check of its phase and the call, for every call that reads `id->qp`. The order is: id, then
 //! gate. A reader takes an id's lock only outside the gate. Inside it runs no code of the program's, and drops no handle: the
-//! last one would take the gate again. Calls that may wait (`rdma_connect` over iWARP, `rdma_destroy_id`) are made without it.
+//! last one would take the gate again. Calls that may wait (`rdma_connect` over iWARP, `rdma_destroy_id`, `rdma_resolve_route` where
+//! `ibacm` runs) are made without it.
 //!
 //! **From id to handle.** `id->context` holds a number ([`Token`]) that is never used again, never a pointer. The channel's
 //! table leads from it to a weak [`handle::Handle`]. An event of an unknown number is acknowledged and forgotten. Before a call

@@ -79,7 +79,7 @@ impl<'a> ConnParam<'a> {
         self
     }
 
-    /// How often the peer's silence is borne: for connect only, accept has no such value.
+    /// How often a request is sent again when the peer does not acknowledge it: for connect only, accept has no such value.
     pub fn retry_count(self, count: RetryCount) -> ConnectParam<'a> {
         ConnectParam {
             conn: self,

@@ -70,7 +70,7 @@ impl ConnRequest {
     ///
     /// # Errors
     ///
-    /// What `ibv_query_device` reports when the device is used for the first time.
+    /// As for [`CmId::context`](super::CmId::context); the id of a request has a device.
     pub fn context(&self) -> Result<Context> {
         self.pending.id.context()
     }

@@ -19,10 +19,15 @@ const DRAIN: Duration = Duration::from_secs(1);
 /// reports errors.
 ///
 /// That the peer has ended the connection looks the same whether its program closed it or died: where it matters, end with a
-/// message of your own. One thread owns a connection; [`send`](Self::send) waits for a peer that takes nothing.
+/// message of your own. A peer whose machine has died, or is cut off, ends nothing, and no event tells of it while nothing is on
+/// its way there: where that matters, have the peers send something at intervals, and wait with
+/// [`recv_timeout`](Self::recv_timeout). One thread owns a connection; [`send`](Self::send) waits for a peer that takes nothing.
 ///
 /// When a message fails, such as one that is longer than the peer's buffers, the connection fails with it: every later send,
 /// receive and flush gives the same error, and the peer sees the end.
+///
+/// It is neither [`Read`](std::io::Read) nor [`Write`](std::io::Write), since bytes would lose the bounds of the messages, and
+/// cannot be closed for one direction, since RDMA ends both at once.
 #[derive(Debug)]
 pub struct Connection {
     traffic: Traffic,

@@ -20,7 +20,7 @@ use crate::os::{self, Deadline};
 /// # fn main() -> Result<(), rdmacm::Error> {
 /// let listener = rdmacm::Listener::bind("0.0.0.0:7471")?;
 /// for request in listener.incoming() {
-///     // One peer's failure is not the server's.
+///     // One failed connection must not stop the server.
 ///     if let Err(error) = echo(request?) {
 ///         eprintln!("{error}");
 ///     }
@@ -60,8 +60,9 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// [`NoDevice`](ErrorKind::NoDevice): no RDMA device here, or none has the address; `EADDRINUSE`: the port is taken;
-    /// `EADDRNOTAVAIL`: not an address of this machine.
+    /// [`NoDevice`](ErrorKind::NoDevice): no RDMA device here, or none has the address; [`AddrInUse`](ErrorKind::AddrInUse): the
+    /// port is taken (`EADDRINUSE`, or `EADDRNOTAVAIL` where one of the two addresses is unspecified);
+    /// [`AddrNotAvailable`](ErrorKind::AddrNotAvailable): not an address of this machine.
     #[doc(alias = "rdma_listen")]
     pub fn bind(addr: impl ToSocketAddrs) -> Result<Self> {
         steps::with_each(addr, |addr| {
@@ -87,10 +88,17 @@ impl Listener {
 
     /// Waits for a connection request and accepts it.
     ///
+    /// It returns when the connection stands: a peer that does not answer holds up the next one, for 30 seconds. A server of
+    /// more than one peer accepts in several threads, or takes [`request`](Self::request)s and has a thread answer each.
+    ///
+    /// Calls `rdma_accept` ([man 3](https://man7.org/linux/man-pages/man3/rdma_accept.3.html)) on the id of the request. Blocks:
+    /// until a peer connects, and for its part of the handshake.
+    ///
     /// # Errors
     ///
     /// As for [`request`](Self::request) and [`Request::accept`]. An error that is about one peer, such as
     /// [`PeerGone`](ErrorKind::PeerGone), leaves the listener as it is.
+    #[doc(alias = "rdma_accept")]
     pub fn accept(&self) -> Result<Connection> {
         self.request()?.accept()
     }

@@ -45,7 +45,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// [`TooLarge`](ErrorKind::TooLarge) for a port or an `sgid_index` that there is none of;
+    /// [`TooLarge`](ErrorKind::TooLarge) for a port or an `sgid_index` that does not exist;
     /// [`AddrNotAvailable`](ErrorKind::AddrNotAvailable) (`ENODATA`) for an `sgid_index` without an address;
     /// [`InvalidInput`](ErrorKind::InvalidInput) for an address without a GID on an Ethernet port. What else the provider reports,
     /// such as `EHOSTUNREACH`.

@@ -161,7 +161,7 @@ impl ResetQp {
     ///
     /// # Errors
     ///
-    /// [`TooLarge`](ErrorKind::TooLarge) for a port or a partition key that there is none of;
+    /// [`TooLarge`](ErrorKind::TooLarge) for a port or a partition key that does not exist;
     /// [`Unsupported`](ErrorKind::Unsupported) for reads or atomics of the peer over an unreliable connection; what the device
     /// reports. The queue pair is destroyed then.
     #[doc(alias = "ibv_modify_qp")]
@@ -349,7 +349,7 @@ impl RtrQp {
     }
 
     /// Lets the queue pair send: the last step. What reaches a peer before its own [`to_rtr`](InitQp::to_rtr) is sent again, or
-    /// lost over an unreliable connection: the sides had better tell each other before the first message.
+    /// lost over an unreliable connection: the sides should agree that both are ready before the first message.
     ///
     /// Calls `ibv_modify_qp` for RTS ([man 3](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)). Blocks: no.
     ///

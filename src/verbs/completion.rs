@@ -293,7 +293,7 @@ impl<'c> Received<'c> {
         self.done.wc.qp_num
     }
 
-    /// The immediate value that came with the message, if one did.
+    /// The immediate value that came with the message, if one did. In host order; C's `imm_data` is in network order.
     #[inline]
     #[must_use]
     pub fn imm(&self) -> Option<u32> {

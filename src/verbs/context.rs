@@ -14,8 +14,9 @@ use crate::error::{Error, Result, errno_of_verbs};
 
 /// An open RDMA device (`ibv_context`), shared by everything made on it.
 ///
-/// It comes from the connection manager, which opens the device when an id is bound to it: see
-/// [`CmId::context`](crate::CmId::context). The device stays open while a `Context`, or anything made on one, is alive.
+/// It comes only from an id that is bound to a device, which the connection manager opens then:
+/// [`CmId::context`](crate::CmId::context), C's `id->verbs`. There is no way to open a device by its name; an id bound to one of
+/// its addresses ([`CmId::bind_addr`](crate::CmId::bind_addr)) will do, and need not be kept. The device stays open while a `Context`, or anything made on one, is alive.
 /// Cloning shares it.
 ///
 /// librdmacm keeps a device that was used once open until it learns of its removal. A device can be removed while a process

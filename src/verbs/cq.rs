@@ -26,7 +26,8 @@ pub(super) const BATCH: i32 = 16;
 /// A completion queue (`ibv_cq`): where finished work requests are reported.
 ///
 /// This is the polling half: one owner polls it. Queue pairs are made with its [`handle`](Self::handle). The sum of the
-/// depths of all queues attached to it is at most its capacity, so it never overflows.
+/// depths of all queues attached to it is at most its capacity, so it never overflows. The room of a queue pair that has ended
+/// comes back once a poll has seen the queue empty after it: a server that makes pairs on a queue must poll it between them.
 #[doc(alias = "ibv_cq")]
 #[doc(alias = "ibv_destroy_cq")]
 #[doc(alias = "ibv_ack_cq_events")]
@@ -104,7 +105,8 @@ unsafe impl Send for CompletionQueue {}
 unsafe impl Sync for CompletionQueue {}
 
 impl Context {
-    /// Makes a completion queue with room for at least `cqe` completions, to be polled.
+    /// Makes a completion queue with room for at least `cqe` completions, to be polled: as many as all the queues that complete
+    /// to it are deep, together. The room of an ended pair counts until a poll has seen the queue empty.
     ///
     /// Calls `ibv_create_cq` ([man 3](https://man7.org/linux/man-pages/man3/ibv_create_cq.3.html)). Blocks: no.
     ///

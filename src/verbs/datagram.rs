@@ -65,7 +65,7 @@ impl<'c> Datagram<'c> {
         }
     }
 
-    /// The immediate value that came with the message, if one did.
+    /// The immediate value that came with the message, if one did. In host order; C's `imm_data` is in network order.
     #[must_use]
     pub fn imm(&self) -> Option<u32> {
         self.done().imm()

@@ -90,7 +90,7 @@ impl ProtectionDomain {
     ///
     /// [`DeviceMismatch`](crate::ErrorKind::DeviceMismatch) when a completion queue is of another device;
     /// [`TooLarge`](crate::ErrorKind::TooLarge) for a depth above the device's or more than the completion queue has room for, or
-    /// a port that there is none of; [`Unsupported`](crate::ErrorKind::Unsupported) over iWARP, and with a shared receive queue;
+    /// a port that does not exist; [`Unsupported`](crate::ErrorKind::Unsupported) over iWARP, and with a shared receive queue;
     /// `ENOMEM`; `EPERM` for a key with its highest bit set, which is for privileged programs.
     #[doc(alias = "ibv_create_qp")]
     pub fn create_datagram_qp(

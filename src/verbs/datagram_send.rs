@@ -68,6 +68,8 @@ impl DatagramWork {
     }
 
     /// Sends a message, and `imm` with it: the peer's [`Datagram::imm`](super::Datagram::imm).
+    ///
+    /// `imm` is in host order; C's `imm_data` is in network order, and is turned here.
     #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
     #[inline]
     pub const fn send_with_imm(to: Peer, imm: u32) -> Self {

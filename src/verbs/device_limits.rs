@@ -36,7 +36,7 @@ limits! {
     max_qp,
     /// Outstanding work requests on a queue of a queue pair (`max_qp_wr`).
     max_qp_wr,
-    /// Pieces of memory in a work request (`max_sge`).
+    /// Pieces of memory, or scatter/gather elements (SGEs), in a work request (`max_sge`).
     max_sge,
     /// Pieces of memory in an RDMA read (`max_sge_rd`).
     max_sge_rd,

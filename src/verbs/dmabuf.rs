@@ -26,7 +26,7 @@ impl ProtectionDomain {
     /// Registers `len` bytes at `offset` of the dma-buf `fd` and opens them to the peers of the queue pairs in this domain.
     ///
     /// The descriptor may be closed afterwards. Calls `ibv_reg_dmabuf_mr`
-    /// ([man 3](https://man7.org/linux/man-pages/man3/ibv_reg_dmabuf_mr.3.html)). Blocks: no.
+    /// ([man 3](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)). Blocks: no.
     ///
     /// # Errors
     ///

@@ -21,6 +21,8 @@ use crate::error::{Error, Result};
 /// arrived is told by a completion (a message, or immediate data), never by the bytes. This side can read from a peer's memory
 /// [into it](super::SendQueue::read_into). [`revoke`](Self::revoke) takes the memory back from the peers, as plain bytes.
 ///
+/// It is shorter than 4 GiB, since a [`RemoteMemory`] tells its length in 32 bits.
+///
 /// # Invariants
 ///
 /// `region` is of a `MappedMemory`. While it is registered its bytes are touched through `touch` and atomics, written by
@@ -190,7 +192,7 @@ impl Exposed {
     ///
     /// # Panics
     ///
-    /// When `offset` and the length of `to` are not inside.
+    /// When `offset + to.len()` is beyond [`len`](Self::len).
     pub fn read_at(&self, offset: usize, to: &mut [u8]) {
         let from = self.place(offset, to.len());
         // SAFETY: the bytes are inside the mapping, which `self` keeps. Threads of this process write it through `&mut self`
@@ -202,7 +204,7 @@ impl Exposed {
     ///
     /// # Panics
     ///
-    /// When `offset` and the length of `from` are not inside.
+    /// When `offset + from.len()` is beyond [`len`](Self::len).
     pub fn write_at(&mut self, offset: usize, from: &[u8]) {
         let to = self.place(offset, from.len());
         // SAFETY: as for `read_at`, and `&mut self` keeps every other thread out.

@@ -179,7 +179,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`TooLarge`](ErrorKind::TooLarge) for a port or an index that there is none of;
+    /// [`TooLarge`](ErrorKind::TooLarge) for a port or an index that does not exist;
     /// [`AddrNotAvailable`](ErrorKind::AddrNotAvailable) (`ENODATA`) for an entry without an address.
     #[doc(alias = "ibv_query_gid")]
     #[doc(alias = "ibv_query_gid_ex")]

@@ -105,7 +105,7 @@ impl<'c, 'env> ReturnedMut<'c, 'env> {
         lent
     }
 
-    /// The immediate value that came with a message, if one did.
+    /// The immediate value that came with a message, if one did. In host order; C's `imm_data` is in network order.
     #[must_use]
     pub fn imm(&self) -> Option<u32> {
         match self.op() {

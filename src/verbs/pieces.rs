@@ -14,7 +14,7 @@ use super::slot::Slot;
 use crate::error::Result;
 use crate::status::Status;
 
-/// A finished request with several buffers. Those that are not taken out go back to their pools.
+/// A finished request with several buffers (scatter/gather elements, SGEs). Those that are not taken out go back to their pools.
 ///
 /// An iterator over the buffers, in the order in which they were given. After a receive each is as long as what arrived in it.
 #[must_use = "dropping it gives the buffers back to their pools"]
@@ -110,7 +110,7 @@ impl<'c> Pieces<'c> {
         self.done().wc.qp_num
     }
 
-    /// The immediate value that came with a message, if one did.
+    /// The immediate value that came with a message, if one did. In host order; C's `imm_data` is in network order.
     #[must_use]
     pub fn imm(&self) -> Option<u32> {
         match self.op() {

@@ -62,6 +62,8 @@ impl Work {
     }
 
     /// Sends a message, and `imm` with it: the peer's [`Received::imm`](super::Received::imm). Not over iWARP.
+    ///
+    /// `imm` is in host order; C's `imm_data` is in network order, and is turned here.
     #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
     #[inline]
     pub const fn send_with_imm(imm: u32) -> Self {
@@ -85,6 +87,8 @@ impl Work {
 
     /// Writes to the start of `to`, and completes a receive that the peer has posted with `imm`: the way to tell it. Not over
     /// iWARP.
+    ///
+    /// `imm` is in host order; C's `imm_data` is in network order, and is turned here.
     #[doc(alias = "IBV_WR_RDMA_WRITE_WITH_IMM")]
     #[inline]
     pub const fn write_with_imm(to: RemoteMemory, imm: u32) -> Self {
