@@ -35,7 +35,7 @@ fn run(args: &Args) -> Result<(), Error> {
     let listener = Listener::bind(args.addr)?;
     println!("listening on {}", listener.local_addr());
     for request in listener.incoming().take(args.count as usize) {
-        // A peer that fails is that peer's connection, not the server's end.
+        // One failed connection must not stop the server.
         if let Err(error) = serve(request?, &options) {
             if args.count == 1 {
                 return Err(error);

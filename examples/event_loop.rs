@@ -88,7 +88,7 @@ fn run(args: &Args) -> Result<(), Error> {
 impl Server {
     fn on_event(&mut self, id: Token, kind: EventKind) -> Result<(), Error> {
         match kind {
-            // A peer that fails is that peer's end, not the server's.
+            // One failed connection must not stop the server.
             EventKind::ConnectRequest(request) => match self.accept(request) {
                 Ok(peer) => println!("accepted {peer}"),
                 Err(error) => eprintln!("error: {error}"),

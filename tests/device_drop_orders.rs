@@ -1,4 +1,4 @@
-//! Every order in which a server's objects can be dropped, on soft-RoCE (rxe): no crash, no wait, nothing left.
+//! Orders in which a server's objects can be dropped, on soft-RoCE (rxe): no crash, no wait, nothing left.
 //!
 //! By default a sample; `RDMACM_FULL=1` takes all 5,040 orders on one thread, and 2,000 random ones across threads.
 
@@ -86,7 +86,7 @@ fn there_are_5040_orders_and_each_number_is_another() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
-fn every_drop_order_on_one_thread_leaves_nothing() {
+fn drop_orders_on_one_thread_leave_nothing() {
     device();
     within(patience(), "drop orders", || {
         let once = |number: u64| {

@@ -32,7 +32,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             return serve(args, request);
         }
         let args = args.clone();
-        // A client that fails is that client's end, not the server's. One without a thread is rejected with its request.
+        // One failed connection must not stop the server. One without a thread is rejected with its request.
         let started = thread::Builder::new().spawn(move || {
             let peer = request.peer_addr();
             if let Err(error) = serve(&args, request) {
