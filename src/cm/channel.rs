@@ -163,6 +163,8 @@ impl EventChannel {
     /// # Errors
     ///
     /// As for [`try_event`](Self::try_event).
+    #[doc(alias = "rdma_get_cm_event")]
+    #[doc(alias = "rdma_ack_cm_event")]
     pub fn wait(&self, patience: Option<Duration>) -> Result<Option<Event>> {
         self.wait_until(os::deadline_after(patience))
     }

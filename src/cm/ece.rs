@@ -10,6 +10,7 @@ use crate::error::{Error, Result, errno_of_rdma};
 ///
 /// With a queue pair of the connection manager's, the library does this by itself; these are for an
 /// [external](CmId::create_external_qp) one.
+#[doc(alias = "ibv_ece")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ece {
     /// Whose options these are; never 0.

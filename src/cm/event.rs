@@ -66,10 +66,13 @@ pub enum EventKind {
     #[doc(alias = "RDMA_CM_EVENT_ESTABLISHED")]
     Established(Answer),
     /// A peer asks which queue pair to send datagrams to: a request of service ID resolution (SIDR).
+    #[doc(alias = "RDMA_CM_EVENT_CONNECT_REQUEST")]
     LookupRequest(LookupRequest),
     /// The answer to a look-up (SIDR): where to send datagrams.
+    #[doc(alias = "RDMA_CM_EVENT_ESTABLISHED")]
     LookedUp(Destination),
     /// A look-up (SIDR) was not answered with a destination.
+    #[doc(alias = "RDMA_CM_EVENT_UNREACHABLE")]
     LookupFailed(LookupFailure),
     /// The connection is down.
     #[doc(alias = "RDMA_CM_EVENT_DISCONNECTED")]

@@ -43,6 +43,8 @@ impl CmId {
     ///
     /// [`NoDevice`](ErrorKind::NoDevice) when the machine has no RDMA device; `ENOMEM` when the kernel has no room.
     #[doc(alias = "rdma_create_id")]
+    #[doc(alias = "rdma_port_space")]
+    #[doc(alias = "RDMA_PS_TCP")]
     pub fn new(channel: &EventChannel) -> Result<Self> {
         Self::of_service(channel, false)
     }
@@ -56,6 +58,7 @@ impl CmId {
     ///
     /// As for [`new`](Self::new).
     #[doc(alias = "RDMA_PS_UDP")]
+    #[doc(alias = "rdma_port_space")]
     pub fn new_datagram(channel: &EventChannel) -> Result<Self> {
         Self::of_service(channel, true)
     }
@@ -257,6 +260,7 @@ impl CmId {
     ///
     /// [`State`](ErrorKind::State) when it is bound to none: new, or listening on every address. What `rdma_create_id`
     /// and `ibv_query_device_ex` report when the device is used for the first time.
+    #[doc(alias = "verbs")]
     pub fn context(&self) -> Result<Context> {
         self.context_for("rdma_cm_id.verbs")
     }
@@ -269,6 +273,7 @@ impl CmId {
     /// The id's own address; the port is the real one, also when port 0 was asked for.
     #[doc(alias = "rdma_get_local_addr")]
     #[doc(alias = "rdma_get_src_port")]
+    #[doc(alias = "rdma_addr")]
     #[must_use]
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.handle.view().local
@@ -277,6 +282,7 @@ impl CmId {
     /// The peer's address.
     #[doc(alias = "rdma_get_peer_addr")]
     #[doc(alias = "rdma_get_dst_port")]
+    #[doc(alias = "rdma_addr")]
     #[must_use]
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.handle.view().peer

@@ -21,6 +21,7 @@ const ACCEPT: &str = "rdma_accept";
 const CONNECT: &str = "rdma_connect";
 
 /// The queue key of every datagram queue pair of the connection manager (`RDMA_UDP_QKEY`). A reply has none of its own.
+#[doc(alias = "RDMA_UDP_QKEY")]
 pub const UDP_QKEY: u32 = rdma_sys::RDMA_UDP_QKEY;
 
 /// A peer's question which queue pair to send datagrams to, from an id made with [`CmId::new_datagram`]: a request of service ID
@@ -33,6 +34,7 @@ pub struct LookupRequest {
 }
 
 /// Where to send datagrams: the answer to a look-up, or a multicast group.
+#[doc(alias = "rdma_ud_param")]
 #[derive(Clone)]
 pub struct Destination {
     address: AddressVector,

@@ -17,6 +17,7 @@ const JOIN: &str = "rdma_join_multicast_ex";
 const LEAVE: &str = "rdma_leave_multicast";
 
 /// As what an id joins a multicast group.
+#[doc(alias = "rdma_cm_mc_join_flags")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum JoinState {
@@ -75,6 +76,12 @@ impl CmId {
     /// [`State`](ErrorKind::State): the id is not ready for it, is for connections, or is in the group already.
     #[doc(alias = "rdma_join_multicast")]
     #[doc(alias = "rdma_join_multicast_ex")]
+    #[doc(alias(
+        "rdma_cm_join_mc_attr_ex",
+        "rdma_cm_join_mc_attr_mask",
+        "RDMA_CM_JOIN_MC_ATTR_ADDRESS",
+        "RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS"
+    ))]
     pub fn join_multicast(&self, group: IpAddr, state: JoinState) -> Result<Membership> {
         let handle = self.handle();
         let control = handle.lock();

@@ -35,6 +35,7 @@ impl CmId {
     /// [`State`](crate::ErrorKind::State) later, when it would have no effect.
     #[doc(alias = "rdma_set_option")]
     #[doc(alias = "RDMA_OPTION_ID_TOS")]
+    #[doc(alias = "RDMA_OPTION_ID")]
     pub fn set_tos(&self, tos: u8) -> Result<()> {
         self.set(
             rdma_sys::RDMA_OPTION_ID_TOS,
@@ -53,6 +54,7 @@ impl CmId {
     /// [`State`](crate::ErrorKind::State) later.
     #[doc(alias = "rdma_set_option")]
     #[doc(alias = "RDMA_OPTION_ID_REUSEADDR")]
+    #[doc(alias = "RDMA_OPTION_ID")]
     pub fn set_reuse_addr(&self, on: bool) -> Result<()> {
         self.set(
             rdma_sys::RDMA_OPTION_ID_REUSEADDR,
@@ -71,6 +73,7 @@ impl CmId {
     /// [`State`](crate::ErrorKind::State) later.
     #[doc(alias = "rdma_set_option")]
     #[doc(alias = "RDMA_OPTION_ID_AFONLY")]
+    #[doc(alias = "RDMA_OPTION_ID")]
     pub fn set_ipv6_only(&self, on: bool) -> Result<()> {
         self.set(
             rdma_sys::RDMA_OPTION_ID_AFONLY,
@@ -93,6 +96,7 @@ impl CmId {
     /// [`State`](crate::ErrorKind::State) later (the kernel would take it and not use it).
     #[doc(alias = "rdma_set_option")]
     #[doc(alias = "RDMA_OPTION_ID_ACK_TIMEOUT")]
+    #[doc(alias = "RDMA_OPTION_ID")]
     pub fn set_ack_timeout(&self, timeout: Duration) -> Result<()> {
         self.set(
             rdma_sys::RDMA_OPTION_ID_ACK_TIMEOUT,

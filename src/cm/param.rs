@@ -55,6 +55,7 @@ impl<'a> ConnParam<'a> {
 
     /// RDMA reads and atomics of the peer that this side answers at a time: at most the device's
     /// [`max_qp_rd_atom`](crate::DeviceLimits::max_qp_rd_atom).
+    #[doc(alias = "RDMA_MAX_RESP_RES")]
     pub fn responder_resources(mut self, depth: u32) -> Self {
         self.responder_resources = Some(depth);
         self
@@ -62,6 +63,7 @@ impl<'a> ConnParam<'a> {
 
     /// RDMA reads and atomics that this side asks at a time: at most the device's
     /// [`max_qp_init_rd_atom`](crate::DeviceLimits::max_qp_init_rd_atom) and, when accepting, the offer's.
+    #[doc(alias = "RDMA_MAX_INIT_DEPTH")]
     pub fn initiator_depth(mut self, depth: u32) -> Self {
         self.initiator_depth = Some(depth);
         self
@@ -74,6 +76,7 @@ impl<'a> ConnParam<'a> {
     }
 
     /// How often the *peer* repeats a send while this side has no receive posted.
+    #[doc(alias = "rnr_retry_count")]
     pub fn rnr_retry(mut self, retry: RnrRetry) -> Self {
         self.rnr_retry = retry;
         self

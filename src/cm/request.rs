@@ -71,6 +71,7 @@ impl ConnRequest {
     /// # Errors
     ///
     /// As for [`CmId::context`](super::CmId::context); the id of a request has a device.
+    #[doc(alias = "verbs")]
     pub fn context(&self) -> Result<Context> {
         self.pending.id.context()
     }

@@ -12,27 +12,53 @@ pub struct Status(u32);
 
 impl Status {
     /// The request was carried out.
+    #[doc(alias = "IBV_WC_SUCCESS")]
     pub const SUCCESS: Self = Self(ibv_wc_status::IBV_WC_SUCCESS.0);
     /// The message was longer than the buffer that was to hold it.
+    #[doc(alias = "IBV_WC_LOC_LEN_ERR")]
     pub const LOCAL_LENGTH: Self = Self(ibv_wc_status::IBV_WC_LOC_LEN_ERR.0);
     /// The queue pair is in trouble: soft-RoCE says so of a datagram that is longer than its receive.
+    #[doc(alias = "IBV_WC_LOC_QP_OP_ERR")]
     pub const LOCAL_QP_OPERATION: Self = Self(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR.0);
     /// The buffer is not registered for what the request wanted.
+    #[doc(alias = "IBV_WC_LOC_PROT_ERR")]
     pub const LOCAL_PROTECTION: Self = Self(ibv_wc_status::IBV_WC_LOC_PROT_ERR.0);
     /// The queue pair went to its error state before the request was carried out: the connection is down.
+    #[doc(alias = "IBV_WC_WR_FLUSH_ERR")]
     pub const FLUSHED: Self = Self(ibv_wc_status::IBV_WC_WR_FLUSH_ERR.0);
     /// A memory window could not be bound: it was bound already, or to memory that the device refuses.
+    #[doc(alias = "IBV_WC_MW_BIND_ERR")]
     pub const MW_BIND: Self = Self(ibv_wc_status::IBV_WC_MW_BIND_ERR.0);
     /// The peer does not answer.
+    #[doc(alias = "IBV_WC_RETRY_EXC_ERR")]
     pub const RETRY_EXCEEDED: Self = Self(ibv_wc_status::IBV_WC_RETRY_EXC_ERR.0);
     /// The peer had no receive posted, for as often as it was tried.
+    #[doc(alias = "IBV_WC_RNR_RETRY_EXC_ERR")]
     pub const RNR_RETRY_EXCEEDED: Self = Self(ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR.0);
     /// The peer's memory is not open to this access.
+    #[doc(alias = "IBV_WC_REM_ACCESS_ERR")]
     pub const REMOTE_ACCESS: Self = Self(ibv_wc_status::IBV_WC_REM_ACCESS_ERR.0);
     /// The peer could not take the request, such as a message longer than its buffer.
+    #[doc(alias = "IBV_WC_REM_INV_REQ_ERR")]
     pub const REMOTE_INVALID: Self = Self(ibv_wc_status::IBV_WC_REM_INV_REQ_ERR.0);
 
     /// From the number in `ibv_wc::status`.
+    #[doc(alias(
+        "IBV_WC_LOC_EEC_OP_ERR",
+        "IBV_WC_BAD_RESP_ERR",
+        "IBV_WC_LOC_ACCESS_ERR",
+        "IBV_WC_REM_OP_ERR",
+        "IBV_WC_LOC_RDD_VIOL_ERR",
+        "IBV_WC_REM_INV_RD_REQ_ERR",
+        "IBV_WC_REM_ABORT_ERR",
+        "IBV_WC_INV_EECN_ERR",
+        "IBV_WC_INV_EEC_STATE_ERR",
+        "IBV_WC_FATAL_ERR",
+        "IBV_WC_RESP_TIMEOUT_ERR",
+        "IBV_WC_GENERAL_ERR",
+        "IBV_WC_TM_ERR",
+        "IBV_WC_TM_RNDV_INCOMPLETE"
+    ))]
     #[inline]
     #[must_use]
     pub const fn from_raw(raw: u32) -> Self {

@@ -66,46 +66,67 @@ macro_rules! event_types {
 event_types! {
     /// A completion queue has overflowed, or failed otherwise: nothing comes from it any more. (The queues of this crate do not
     /// overflow: what may be posted is counted.)
+    #[doc(alias = "IBV_EVENT_CQ_ERR")]
     CQ_ERR = IBV_EVENT_CQ_ERR, "the completion queue has failed";
     /// A queue pair has failed: it is in its error state.
+    #[doc(alias = "IBV_EVENT_QP_FATAL")]
     QP_FATAL = IBV_EVENT_QP_FATAL, "the queue pair has failed";
     /// The peer has sent a request that makes no sense: the queue pair is in its error state.
+    #[doc(alias = "IBV_EVENT_QP_REQ_ERR")]
     QP_REQ_ERR = IBV_EVENT_QP_REQ_ERR, "the queue pair got a request that makes no sense";
     /// The peer has touched what is not open to it: the queue pair is in its error state.
+    #[doc(alias = "IBV_EVENT_QP_ACCESS_ERR")]
     QP_ACCESS_ERR = IBV_EVENT_QP_ACCESS_ERR, "the queue pair got a request that is not allowed";
     /// The first message has come over a queue pair that was not told of its connection yet.
+    #[doc(alias = "IBV_EVENT_COMM_EST")]
     COMM_EST = IBV_EVENT_COMM_EST, "the first message came before the connection was established";
     /// The send queue of a queue pair that was told to stop has stopped.
+    #[doc(alias = "IBV_EVENT_SQ_DRAINED")]
     SQ_DRAINED = IBV_EVENT_SQ_DRAINED, "the send queue has stopped";
     /// A connection goes over its other path from now on.
+    #[doc(alias = "IBV_EVENT_PATH_MIG")]
     PATH_MIG = IBV_EVENT_PATH_MIG, "the connection goes over its other path";
     /// A connection could not change to its other path.
+    #[doc(alias = "IBV_EVENT_PATH_MIG_ERR")]
     PATH_MIG_ERR = IBV_EVENT_PATH_MIG_ERR, "the connection could not change to its other path";
     /// The device has failed, or is being removed: what is on it completes no more. Drop what is on it.
+    #[doc(alias = "IBV_EVENT_DEVICE_FATAL")]
     DEVICE_FATAL = IBV_EVENT_DEVICE_FATAL, "the device has failed or is being removed";
     /// A port works now.
+    #[doc(alias = "IBV_EVENT_PORT_ACTIVE")]
     PORT_ACTIVE = IBV_EVENT_PORT_ACTIVE, "the port works";
     /// A port works no more.
+    #[doc(alias = "IBV_EVENT_PORT_ERR")]
     PORT_ERR = IBV_EVENT_PORT_ERR, "the port does not work any more";
     /// A port has another local address in its InfiniBand subnet.
+    #[doc(alias = "IBV_EVENT_LID_CHANGE")]
     LID_CHANGE = IBV_EVENT_LID_CHANGE, "the port's LID has changed";
     /// A port has other partition keys.
+    #[doc(alias = "IBV_EVENT_PKEY_CHANGE")]
     PKEY_CHANGE = IBV_EVENT_PKEY_CHANGE, "the port's partition keys have changed";
     /// A port has another subnet manager.
+    #[doc(alias = "IBV_EVENT_SM_CHANGE")]
     SM_CHANGE = IBV_EVENT_SM_CHANGE, "the port's subnet manager has changed";
     /// A shared receive queue has failed.
+    #[doc(alias = "IBV_EVENT_SRQ_ERR")]
     SRQ_ERR = IBV_EVENT_SRQ_ERR, "the shared receive queue has failed";
     /// Fewer receives than the limit are left on a shared receive queue.
+    #[doc(alias = "IBV_EVENT_SRQ_LIMIT_REACHED")]
     SRQ_LIMIT_REACHED = IBV_EVENT_SRQ_LIMIT_REACHED, "the shared receive queue has fewer receives than its limit";
     /// A queue pair in its error state takes no more receives from its shared receive queue.
+    #[doc(alias = "IBV_EVENT_QP_LAST_WQE_REACHED")]
     QP_LAST_WQE_REACHED = IBV_EVENT_QP_LAST_WQE_REACHED, "the queue pair takes no more receives from its shared receive queue";
     /// The subnet manager asks for what was registered with it to be registered again.
+    #[doc(alias = "IBV_EVENT_CLIENT_REREGISTER")]
     CLIENT_REREGISTER = IBV_EVENT_CLIENT_REREGISTER, "the subnet manager asks to be registered with again";
     /// A port has other addresses: see [`Context::gids`](super::Context::gids).
+    #[doc(alias = "IBV_EVENT_GID_CHANGE")]
     GID_CHANGE = IBV_EVENT_GID_CHANGE, "the port's addresses have changed";
     /// A work queue has failed.
+    #[doc(alias = "IBV_EVENT_WQ_FATAL")]
     WQ_FATAL = IBV_EVENT_WQ_FATAL, "the work queue has failed";
     /// The device, or a port of it, has another speed. (rdma-core 60)
+    #[doc(alias = "IBV_EVENT_DEVICE_SPEED_CHANGE")]
     DEVICE_SPEED_CHANGE = IBV_EVENT_DEVICE_SPEED_CHANGE, "the device's speed has changed";
 }
 

@@ -24,6 +24,7 @@ use crate::error::Error;
 ///
 /// Made by [`SendQueue::batch`]. What is added is on its way with [`submit`](Self::submit); dropped, the batch gives every buffer
 /// back to its pool.
+#[doc(alias("ibv_qp_ex", "ibv_qp_to_qp_ex", "ibv_wr_abort"))]
 #[must_use = "nothing is posted before `submit`"]
 pub struct Batch<'q> {
     queue: &'q mut SendQueue,
@@ -86,6 +87,7 @@ impl<'q> Batch<'q> {
     /// # Errors
     ///
     /// As for [`SendQueue::post`], and [`TooLarge`](crate::ErrorKind::TooLarge) for more requests than the list has room for.
+    #[doc(alias = "ibv_wr_set_sge")]
     #[inline(always)]
     pub fn post<P: Single + 'q>(
         &mut self,

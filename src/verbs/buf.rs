@@ -54,6 +54,7 @@ impl Piece {
 ///
 /// `piece` is owned by this value alone, and its `pool` is a share of the pool that the piece is of. (In a ring, a piece may also
 /// be lent memory, which has no pool; a program never gets a `Buf` of it.)
+#[doc(alias = "ibv_sge")]
 pub struct Buf {
     piece: NonNull<Piece>,
 }

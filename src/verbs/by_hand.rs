@@ -33,6 +33,7 @@ const MODIFY: &str = "ibv_modify_qp";
 const LAST_NUMBER: u32 = 0xff_ffff;
 
 /// What a connection of two queue pairs made by hand promises.
+#[doc(alias = "ibv_qp_type")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Transport {
@@ -149,6 +150,7 @@ impl ResetQp {
     }
 
     /// Sets which entry of the port's table of partition keys packets carry; the first unless it is set.
+    #[doc(alias = "IBV_QP_PKEY_INDEX")]
     #[must_use]
     pub fn pkey_index(mut self, index: u16) -> Self {
         self.pkey_index = index;
@@ -165,6 +167,8 @@ impl ResetQp {
     /// [`Unsupported`](ErrorKind::Unsupported) for reads or atomics of the peer over an unreliable connection; what the device
     /// reports. The queue pair is destroyed then.
     #[doc(alias = "ibv_modify_qp")]
+    #[doc(alias = "IBV_QP_ACCESS_FLAGS")]
+    #[doc(alias = "IBV_QP_PORT")]
     pub fn to_init(mut self, port: u8, access: Access) -> Result<InitQp> {
         let there_is = self.parts.context().port(port)?;
         let keys = there_is.pkey_table_len();
@@ -358,6 +362,7 @@ impl RtrQp {
     /// [`TooLarge`](ErrorKind::TooLarge) for a number or a depth above what the field, the device or the peer can do;
     /// what the device reports. The queue pair is destroyed then.
     #[doc(alias = "ibv_modify_qp")]
+    #[doc(alias = "IBV_QPS_RTS")]
     pub fn to_rts(mut self, param: &RtsParam) -> Result<QueuePair> {
         check_number("sq_psn", param.sq_psn)?;
         let mut attr = ibv_qp_attr {

@@ -187,6 +187,7 @@ macro_rules! finished {
             }
 
             /// The number that was given with the request.
+            #[doc(alias = "wr_id")]
             #[inline]
             #[must_use]
             pub fn user(&self) -> u64 {
@@ -265,6 +266,7 @@ impl Drop for Sent<'_> {
 }
 
 /// A finished request of a receive queue. Its buffer goes back to its pool unless it is taken out.
+#[doc(alias = "ibv_wc_flags")]
 pub struct Received<'c> {
     /// Of a slot with one buffer.
     done: Done<'c>,
@@ -294,6 +296,8 @@ impl<'c> Received<'c> {
     }
 
     /// The immediate value that came with the message, if one did. In host order; C's `imm_data` is in network order.
+    #[doc(alias = "IBV_WC_WITH_IMM")]
+    #[doc(alias = "imm_data")]
     #[inline]
     #[must_use]
     pub fn imm(&self) -> Option<u32> {
@@ -301,12 +305,15 @@ impl<'c> Received<'c> {
     }
 
     /// The key of the memory window that the message has invalidated, if it did.
+    #[doc(alias = "IBV_WC_WITH_INV")]
+    #[doc(alias = "invalidated_rkey")]
     #[must_use]
     pub fn invalidated(&self) -> Option<u32> {
         self.done.invalidated()
     }
 
     /// The message: the buffer, as long as what arrived, and empty unless the request was carried out.
+    #[doc(alias = "byte_len")]
     #[inline]
     #[must_use]
     pub fn into_buf(self) -> Buf {

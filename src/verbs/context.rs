@@ -93,18 +93,23 @@ impl Context {
     }
 
     /// The name of the device, such as `rxe0` or `mlx5_0`.
+    #[doc(alias = "ibv_get_device_name")]
     #[must_use]
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
     /// What the device can hold at most, asked once when it was opened.
+    #[doc(alias = "ibv_query_device")]
+    #[doc(alias = "ibv_query_device_ex")]
     #[must_use]
     pub fn limits(&self) -> &DeviceLimits {
         &self.inner.limits
     }
 
     /// Whether the device speaks iWARP, which differs from InfiniBand and RoCE in limits, statuses and operations.
+    #[doc(alias = "ibv_transport_type")]
+    #[doc(alias = "IBV_TRANSPORT_IWARP")]
     #[must_use]
     pub fn is_iwarp(&self) -> bool {
         self.inner.iwarp

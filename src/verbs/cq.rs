@@ -31,6 +31,7 @@ pub(super) const BATCH: i32 = 16;
 #[doc(alias = "ibv_cq")]
 #[doc(alias = "ibv_destroy_cq")]
 #[doc(alias = "ibv_ack_cq_events")]
+#[doc(alias = "ibv_destroy_comp_channel")]
 pub struct CompletionQueue {
     /// Where the provider puts entries: `room` of them, at least [`BATCH`], from a box.
     pub(super) entries: NonNull<ibv_wc>,
@@ -126,6 +127,7 @@ impl Context {
     ///
     /// As for [`create_cq`](Self::create_cq), and `EMFILE` when the process has no file descriptor left.
     #[doc(alias = "ibv_create_comp_channel")]
+    #[doc(alias = "ibv_comp_channel")]
     pub fn create_cq_with_channel(&self, cqe: u32) -> Result<CompletionQueue> {
         CompletionQueue::new(self, cqe, true)
     }
@@ -221,6 +223,8 @@ impl CompletionQueue {
     /// [`State`](ErrorKind::State) when the queue was made without a channel; what the kernel or the provider reports.
     #[doc(alias = "ibv_get_cq_event")]
     #[doc(alias = "ibv_req_notify_cq")]
+    #[doc(alias = "rdma_get_send_comp")]
+    #[doc(alias = "rdma_get_recv_comp")]
     pub fn wait(&mut self, patience: Option<Duration>) -> Result<bool> {
         let deadline = os::deadline_after(patience);
         loop {

@@ -66,12 +66,15 @@ impl<'c> Datagram<'c> {
     }
 
     /// The immediate value that came with the message, if one did. In host order; C's `imm_data` is in network order.
+    #[doc(alias = "IBV_WC_WITH_IMM")]
+    #[doc(alias = "imm_data")]
     #[must_use]
     pub fn imm(&self) -> Option<u32> {
         self.done().imm()
     }
 
     /// The header that was in front of the message. Within an InfiniBand subnet there may be none; over RoCE there always is.
+    #[doc(alias = "IBV_WC_GRH")]
     #[must_use]
     pub fn grh(&self) -> Option<Grh> {
         if !self.done().is_success() || self.done().wc.wc_flags & rdma_sys::IBV_WC_GRH == 0 {

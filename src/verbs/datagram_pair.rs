@@ -63,6 +63,8 @@ pub struct DatagramInit {
 
 impl DatagramInit {
     /// On a port of the device, with the key that messages to the pair must have.
+    #[doc(alias = "IBV_QP_QKEY")]
+    #[doc(alias = "IBV_QP_PORT")]
     #[must_use]
     pub fn new(port_num: u8, qkey: u32) -> Self {
         Self {
@@ -73,6 +75,7 @@ impl DatagramInit {
     }
 
     /// The partition, by its index in the port's table; the first unless it is set.
+    #[doc(alias = "IBV_QP_PKEY_INDEX")]
     #[must_use]
     pub fn pkey_index(mut self, index: u16) -> Self {
         self.pkey_index = index;
@@ -213,6 +216,7 @@ impl DatagramPair {
     ///
     /// What the device reports, such as `EIO` after its removal.
     #[doc(alias = "ibv_modify_qp")]
+    #[doc(alias = "IBV_QPS_ERR")]
     pub fn to_error(&mut self) -> Result<()> {
         let (mut attr, mask) = error_state();
         self.inner().modify(&mut attr, mask)

@@ -32,6 +32,8 @@ impl DatagramReceiveQueue {
     /// [`QueueFull`](ErrorKind::QueueFull) when as many receives as the queue holds are posted;
     /// [`InvalidInput`](ErrorKind::InvalidInput) for a buffer with a capacity of forty bytes or fewer.
     #[doc(alias = "ibv_post_recv")]
+    #[doc(alias = "ibv_recv_wr")]
+    #[doc(alias = "wr_id")]
     #[inline]
     pub fn post(&mut self, buf: Buf, user: u64) -> Result<(), Refused> {
         if buf.capacity() <= Grh::LEN {

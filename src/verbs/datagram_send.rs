@@ -59,6 +59,7 @@ pub struct DatagramWork {
 impl DatagramWork {
     /// Sends a message into a receive that `to` has posted; where none is, it is lost.
     #[doc(alias = "IBV_WR_SEND")]
+    #[doc(alias = "ibv_wr_set_ud_addr")]
     #[inline]
     pub const fn send(to: Peer) -> Self {
         Self {
@@ -159,6 +160,7 @@ impl DatagramSendQueue {
     /// As for every request of the queue.
     #[doc(alias = "ibv_post_send")]
     #[doc(alias = "rdma_post_ud_send")]
+    #[doc(alias = "wr_id")]
     #[inline]
     pub fn post<P: Payload>(
         &mut self,

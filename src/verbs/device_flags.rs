@@ -9,56 +9,82 @@ bitflags! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct DeviceFlags: u64 {
         /// The depths of a queue pair can be changed.
+        #[doc(alias = "IBV_DEVICE_RESIZE_MAX_WR")]
         const RESIZE_MAX_WR = rdma_sys::IBV_DEVICE_RESIZE_MAX_WR as u64;
         /// Packets with a wrong partition key are counted.
+        #[doc(alias = "IBV_DEVICE_BAD_PKEY_CNTR")]
         const BAD_PKEY_CNTR = rdma_sys::IBV_DEVICE_BAD_PKEY_CNTR as u64;
         /// Packets with a wrong queue key are counted.
+        #[doc(alias = "IBV_DEVICE_BAD_QKEY_CNTR")]
         const BAD_QKEY_CNTR = rdma_sys::IBV_DEVICE_BAD_QKEY_CNTR as u64;
         /// Raw packets can be multicast.
+        #[doc(alias = "IBV_DEVICE_RAW_MULTI")]
         const RAW_MULTI = rdma_sys::IBV_DEVICE_RAW_MULTI as u64;
         /// A connection can move to another path by itself.
+        #[doc(alias = "IBV_DEVICE_AUTO_PATH_MIG")]
         const AUTO_PATH_MIG = rdma_sys::IBV_DEVICE_AUTO_PATH_MIG as u64;
         /// A queue pair can change its port.
+        #[doc(alias = "IBV_DEVICE_CHANGE_PHY_PORT")]
         const CHANGE_PHY_PORT = rdma_sys::IBV_DEVICE_CHANGE_PHY_PORT as u64;
         /// The port of an address handle is checked.
+        #[doc(alias = "IBV_DEVICE_UD_AV_PORT_ENFORCE")]
         const UD_AV_PORT_ENFORCE = rdma_sys::IBV_DEVICE_UD_AV_PORT_ENFORCE as u64;
         /// A change of state may say which state it starts from.
+        #[doc(alias = "IBV_DEVICE_CURR_QP_STATE_MOD")]
         const CURR_QP_STATE_MOD = rdma_sys::IBV_DEVICE_CURR_QP_STATE_MOD as u64;
         /// A port can be shut down.
+        #[doc(alias = "IBV_DEVICE_SHUTDOWN_PORT")]
         const SHUTDOWN_PORT = rdma_sys::IBV_DEVICE_SHUTDOWN_PORT as u64;
         /// A port can be initialized in several ways.
+        #[doc(alias = "IBV_DEVICE_INIT_TYPE")]
         const INIT_TYPE = rdma_sys::IBV_DEVICE_INIT_TYPE as u64;
         /// The device tells when a port has become active.
+        #[doc(alias = "IBV_DEVICE_PORT_ACTIVE_EVENT")]
         const PORT_ACTIVE_EVENT = rdma_sys::IBV_DEVICE_PORT_ACTIVE_EVENT as u64;
         /// The system has a number of its own.
+        #[doc(alias = "IBV_DEVICE_SYS_IMAGE_GUID")]
         const SYS_IMAGE_GUID = rdma_sys::IBV_DEVICE_SYS_IMAGE_GUID as u64;
         /// A reliable connection tells the sender when there is no receive.
+        #[doc(alias = "IBV_DEVICE_RC_RNR_NAK_GEN")]
         const RC_RNR_NAK_GEN = rdma_sys::IBV_DEVICE_RC_RNR_NAK_GEN as u64;
         /// The depth of a shared receive queue can be changed.
+        #[doc(alias = "IBV_DEVICE_SRQ_RESIZE")]
         const SRQ_RESIZE = rdma_sys::IBV_DEVICE_SRQ_RESIZE as u64;
         /// A completion queue can tell after several completions.
+        #[doc(alias = "IBV_DEVICE_N_NOTIFY_CQ")]
         const N_NOTIFY_CQ = rdma_sys::IBV_DEVICE_N_NOTIFY_CQ as u64;
         /// There are memory windows of type 1.
+        #[doc(alias = "IBV_DEVICE_MEM_WINDOW")]
         const MEM_WINDOW = rdma_sys::IBV_DEVICE_MEM_WINDOW as u64;
         /// Checksums of IP packets are computed for datagrams.
+        #[doc(alias = "IBV_DEVICE_UD_IP_CSUM")]
         const UD_IP_CSUM = rdma_sys::IBV_DEVICE_UD_IP_CSUM as u64;
         /// There are extended reliable connections.
+        #[doc(alias = "IBV_DEVICE_XRC")]
         const XRC = rdma_sys::IBV_DEVICE_XRC as u64;
         /// Memory can be invalidated by work requests and by the peer.
+        #[doc(alias = "IBV_DEVICE_MEM_MGT_EXTENSIONS")]
         const MEM_MGT_EXTENSIONS = rdma_sys::IBV_DEVICE_MEM_MGT_EXTENSIONS as u64;
         /// There are memory windows of type 2A.
+        #[doc(alias = "IBV_DEVICE_MEM_WINDOW_TYPE_2A")]
         const MEM_WINDOW_TYPE_2A = rdma_sys::IBV_DEVICE_MEM_WINDOW_TYPE_2A as u64;
         /// There are memory windows of type 2B.
+        #[doc(alias = "IBV_DEVICE_MEM_WINDOW_TYPE_2B")]
         const MEM_WINDOW_TYPE_2B = rdma_sys::IBV_DEVICE_MEM_WINDOW_TYPE_2B as u64;
         /// Checksums of IP packets are computed for reliable connections.
+        #[doc(alias = "IBV_DEVICE_RC_IP_CSUM")]
         const RC_IP_CSUM = rdma_sys::IBV_DEVICE_RC_IP_CSUM as u64;
         /// Checksums of IP packets are computed for raw packets.
+        #[doc(alias = "IBV_DEVICE_RAW_IP_CSUM")]
         const RAW_IP_CSUM = rdma_sys::IBV_DEVICE_RAW_IP_CSUM as u64;
         /// The kernel steers flows to queue pairs.
+        #[doc(alias = "IBV_DEVICE_MANAGED_FLOW_STEERING")]
         const MANAGED_FLOW_STEERING = rdma_sys::IBV_DEVICE_MANAGED_FLOW_STEERING as u64;
         /// The checksum of an Ethernet frame can be written to memory with it.
+        #[doc(alias = "IBV_DEVICE_RAW_SCATTER_FCS")]
         const RAW_SCATTER_FCS = 1 << 34;
         /// Writes to memory can be filled up to whole cache lines.
+        #[doc(alias = "IBV_DEVICE_PCI_WRITE_END_PADDING")]
         const PCI_WRITE_END_PADDING = 1 << 36;
         const _ = !0;
     }
@@ -70,10 +96,13 @@ bitflags! {
 #[non_exhaustive]
 pub enum AtomicCapability {
     /// It has none.
+    #[doc(alias = "IBV_ATOMIC_NONE")]
     None,
     /// Against those of the same device.
+    #[doc(alias = "IBV_ATOMIC_HCA")]
     Device,
     /// Against everybody who touches the memory, the processor too.
+    #[doc(alias = "IBV_ATOMIC_GLOB")]
     Global,
     /// A number that this crate has no name for.
     Unknown(u32),
@@ -103,20 +132,28 @@ bitflags! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct OnDemandOperations: u32 {
         /// Sends.
+        #[doc(alias = "IBV_ODP_SUPPORT_SEND")]
         const SEND = rdma_sys::IBV_ODP_SUPPORT_SEND;
         /// Receives.
+        #[doc(alias = "IBV_ODP_SUPPORT_RECV")]
         const RECV = rdma_sys::IBV_ODP_SUPPORT_RECV;
         /// RDMA writes.
+        #[doc(alias = "IBV_ODP_SUPPORT_WRITE")]
         const WRITE = rdma_sys::IBV_ODP_SUPPORT_WRITE;
         /// RDMA reads.
+        #[doc(alias = "IBV_ODP_SUPPORT_READ")]
         const READ = rdma_sys::IBV_ODP_SUPPORT_READ;
         /// Atomic operations.
+        #[doc(alias = "IBV_ODP_SUPPORT_ATOMIC")]
         const ATOMIC = rdma_sys::IBV_ODP_SUPPORT_ATOMIC;
         /// Receives on a shared receive queue.
+        #[doc(alias = "IBV_ODP_SUPPORT_SRQ_RECV")]
         const SRQ_RECV = rdma_sys::IBV_ODP_SUPPORT_SRQ_RECV;
         /// Flushes of remote memory.
+        #[doc(alias = "IBV_ODP_SUPPORT_FLUSH")]
         const FLUSH = rdma_sys::IBV_ODP_SUPPORT_FLUSH;
         /// Atomic writes.
+        #[doc(alias = "IBV_ODP_SUPPORT_ATOMIC_WRITE")]
         const ATOMIC_WRITE = rdma_sys::IBV_ODP_SUPPORT_ATOMIC_WRITE;
         const _ = !0;
     }
@@ -124,6 +161,7 @@ bitflags! {
 
 /// What a device can do with memory that is registered without being locked, and paged in on demand (`ibv_odp_caps`).
 #[doc(alias = "ibv_odp_caps")]
+#[doc(alias = "ibv_odp_general_caps")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OnDemandPaging {
     general: u64,
@@ -146,12 +184,14 @@ impl OnDemandPaging {
     }
 
     /// Whether memory can be registered so.
+    #[doc(alias = "IBV_ODP_SUPPORT")]
     #[must_use]
     pub fn is_supported(self) -> bool {
         self.general & u64::from(rdma_sys::IBV_ODP_SUPPORT) != 0
     }
 
     /// Whether the whole address space of the process can be registered at once.
+    #[doc(alias = "IBV_ODP_SUPPORT_IMPLICIT")]
     #[must_use]
     pub fn is_implicit_supported(self) -> bool {
         self.general & u64::from(rdma_sys::IBV_ODP_SUPPORT_IMPLICIT) != 0

@@ -96,6 +96,7 @@ impl DeviceLimits {
     }
 
     /// How many ports the device has (`phys_port_cnt`): they are numbered from 1.
+    #[doc(alias = "phys_port_cnt")]
     #[must_use]
     pub fn ports(&self) -> u8 {
         self.0.orig_attr.phys_port_cnt
@@ -120,12 +121,15 @@ impl DeviceLimits {
     }
 
     /// The rate of the device's clock in kHz (`hca_core_clock`); 0 where it is not known.
+    #[doc(alias = "hca_core_clock")]
     #[must_use]
     pub fn core_clock_khz(&self) -> u64 {
         self.0.hca_core_clock
     }
 
     /// What the device can do beside the ordinary (`device_cap_flags`, and `device_cap_flags_ex` where there is one).
+    #[doc(alias = "device_cap_flags")]
+    #[doc(alias = "device_cap_flags_ex")]
     #[must_use]
     pub fn flags(&self) -> DeviceFlags {
         let low = self.0.orig_attr.device_cap_flags;
@@ -133,18 +137,21 @@ impl DeviceLimits {
     }
 
     /// Against whom the device's atomic operations are atomic (`atomic_cap`).
+    #[doc(alias = "atomic_cap")]
     #[must_use]
     pub fn atomics(&self) -> AtomicCapability {
         AtomicCapability::new(self.0.orig_attr.atomic_cap)
     }
 
     /// What the device can do with memory that is registered without being locked (`odp_caps`).
+    #[doc(alias = "odp_caps")]
     #[must_use]
     pub fn on_demand_paging(&self) -> OnDemandPaging {
         OnDemandPaging::new(&self.0)
     }
 
     /// The version of the device's firmware, as its maker writes it (`fw_ver`).
+    #[doc(alias = "fw_ver")]
     #[must_use]
     pub fn firmware(&self) -> String {
         let text = until_nul(&self.0.orig_attr.fw_ver);
@@ -170,6 +177,7 @@ impl DeviceLimits {
     }
 
     /// The device's own number in the world (`node_guid`).
+    #[doc(alias = "ibv_get_device_guid")]
     #[must_use]
     pub fn node_guid(&self) -> u64 {
         u64::from_be(self.0.orig_attr.node_guid)

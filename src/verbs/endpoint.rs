@@ -107,6 +107,7 @@ impl RemoteEnd {
 
     /// Sets the way to the peer, in place of the one that its endpoint and `gid_index` say: with a service level or a traffic
     /// class, for example.
+    #[doc(alias = "IBV_QP_AV")]
     #[must_use]
     pub fn address(mut self, address: AddressVector) -> Self {
         self.address = Some(address);
@@ -114,6 +115,7 @@ impl RemoteEnd {
     }
 
     /// Sets the largest packet: the same on both sides, and at most what both ports allow.
+    #[doc(alias = "IBV_QP_PATH_MTU")]
     #[must_use]
     pub fn path_mtu(mut self, mtu: Mtu) -> Self {
         self.path_mtu = Some(mtu);
@@ -122,6 +124,7 @@ impl RemoteEnd {
 
     /// Sets how many RDMA reads and atomics of the peer are answered at a time: at most the device's `max_qp_rd_atom`, and at
     /// least what the peer has outstanding.
+    #[doc(alias = "IBV_QP_MAX_DEST_RD_ATOMIC")]
     #[must_use]
     pub fn max_dest_rd_atomic(mut self, depth: u8) -> Self {
         self.max_dest_rd_atomic = Some(depth);
@@ -130,6 +133,7 @@ impl RemoteEnd {
 
     /// Sets how long the peer is told to wait before it sends again, when this side has no receive posted: the next longer time
     /// that the field can say, at most 655.36 ms.
+    #[doc(alias = "IBV_QP_MIN_RNR_TIMER")]
     #[must_use]
     pub fn min_rnr_timer(mut self, time: Duration) -> Self {
         self.min_rnr_timer = time;
@@ -166,6 +170,7 @@ impl RtsParam {
 
     /// Sets how long an answer of the peer is waited for before a packet is sent again: the next longer time that the field can
     /// say, from 8 µs to 2.4 hours.
+    #[doc(alias = "IBV_QP_TIMEOUT")]
     #[must_use]
     pub fn timeout(mut self, time: Duration) -> Self {
         self.timeout = time;
@@ -173,6 +178,7 @@ impl RtsParam {
     }
 
     /// Sets how often a packet is sent again without an answer.
+    #[doc(alias = "IBV_QP_RETRY_CNT")]
     #[must_use]
     pub fn retry_count(mut self, count: RetryCount) -> Self {
         self.retry_count = count;
@@ -180,6 +186,7 @@ impl RtsParam {
     }
 
     /// Sets how often a message is sent again to a peer without a receive.
+    #[doc(alias = "IBV_QP_RNR_RETRY")]
     #[must_use]
     pub fn rnr_retry(mut self, retry: RnrRetry) -> Self {
         self.rnr_retry = retry;
@@ -188,6 +195,7 @@ impl RtsParam {
 
     /// Sets how many RDMA reads and atomics may be outstanding: at most the device's `max_qp_init_rd_atom`, and what the peer
     /// answers at a time. With 0 they are refused.
+    #[doc(alias = "IBV_QP_MAX_QP_RD_ATOMIC")]
     #[must_use]
     pub fn max_rd_atomic(mut self, depth: u8) -> Self {
         self.max_rd_atomic = Some(depth);

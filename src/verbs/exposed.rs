@@ -45,6 +45,8 @@ impl ProtectionDomain {
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for no bytes, [`TooLarge`](crate::ErrorKind::TooLarge) for 4 GiB or
     /// more or above the device's `max_mr_size`; `ENOMEM` above the limit of locked memory, with the limit.
     #[doc(alias = "ibv_reg_mr")]
+    #[doc(alias = "rdma_reg_read")]
+    #[doc(alias = "rdma_reg_write")]
     pub fn expose(&self, len: usize, access: Access) -> Result<Exposed> {
         check_len(self, len)?;
         let memory = MappedMemory::new(len)?;
@@ -62,6 +64,8 @@ impl ProtectionDomain {
     /// As for [`expose`](Self::expose), and [`Unsupported`](crate::ErrorKind::Unsupported) for a `registration` that the device
     /// cannot make. The memory comes back beside the error.
     #[doc(alias = "ibv_reg_mr")]
+    #[doc(alias = "rdma_reg_read")]
+    #[doc(alias = "rdma_reg_write")]
     pub fn expose_memory(
         &self,
         memory: MappedMemory,
@@ -268,6 +272,7 @@ impl Exposed {
     /// device reports; the memory is leaked then, since the device may still use it.
     #[doc(alias = "ibv_dereg_mr")]
     #[doc(alias = "close")]
+    #[doc(alias = "rdma_dereg_mr")]
     pub fn revoke(self) -> Result<MappedMemory, HandedBack<Self>> {
         self.readers.forget_ended();
         let Self {

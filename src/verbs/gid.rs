@@ -92,10 +92,13 @@ impl fmt::Debug for Gid {
 #[non_exhaustive]
 pub enum GidType {
     /// InfiniBand's.
+    #[doc(alias = "IBV_GID_TYPE_IB")]
     InfiniBand,
     /// RoCE version 1: Ethernet only, within one network.
+    #[doc(alias = "IBV_GID_TYPE_ROCE_V1")]
     RoceV1,
     /// RoCE version 2: UDP over IP, which routers pass on.
+    #[doc(alias = "IBV_GID_TYPE_ROCE_V2")]
     RoceV2,
     /// A number that this crate has no name for.
     Unknown(u32),

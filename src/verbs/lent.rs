@@ -84,6 +84,7 @@ impl ProtectionDomain {
     /// [`InvalidInput`](ErrorKind::InvalidInput) for no bytes; [`TooLarge`](ErrorKind::TooLarge) for more than 2 GiB or the
     /// device's `max_mr_size`; `ENOMEM` above the limit of locked memory.
     #[doc(alias = "ibv_reg_mr")]
+    #[doc(alias = "rdma_reg_msgs")]
     pub fn lend<'m>(&self, memory: &'m [u8]) -> Result<Lent<'m>> {
         let start = NonNull::from(memory).cast();
         // SAFETY: the bytes are borrowed for `'m`, and only read.
@@ -99,6 +100,7 @@ impl ProtectionDomain {
     ///
     /// As for [`lend`](Self::lend).
     #[doc(alias = "ibv_reg_mr")]
+    #[doc(alias = "rdma_reg_msgs")]
     pub fn lend_mut<'m>(&self, memory: &'m mut [u8]) -> Result<LentMut<'m>> {
         let len = memory.len();
         let start = NonNull::from(memory).cast();

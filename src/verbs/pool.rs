@@ -21,6 +21,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// [`take`](Self::take) hands one out, and a dropped [`Buf`] comes back by itself. The memory stays registered while the
 /// pool, or a buffer of it, is alive. Cloning shares it.
 #[doc(alias = "ibv_mr")]
+#[doc(alias = "ibv_dereg_mr")]
+#[doc(alias = "rdma_dereg_mr")]
 #[derive(Clone)]
 pub struct Pool {
     pub(super) inner: Arc<Inner>,
@@ -79,6 +81,8 @@ impl ProtectionDomain {
     /// does not fit a work request; [`InvalidInput`](crate::ErrorKind::InvalidInput) when either is 0; `ENOMEM` above the
     /// limit of locked memory, with the limit.
     #[doc(alias = "ibv_reg_mr")]
+    #[doc(alias = "IBV_ACCESS_LOCAL_WRITE")]
+    #[doc(alias = "rdma_reg_msgs")]
     pub fn pool(&self, count: usize, size: usize) -> Result<Pool> {
         piece_length(size)?;
         // Asked before the memory is mapped, which may be more than there is room for.
@@ -110,6 +114,8 @@ impl ProtectionDomain {
     /// As for [`pool`](Self::pool), and [`Unsupported`](crate::ErrorKind::Unsupported) for a `registration` that the device
     /// cannot make. The owner comes back beside the error.
     #[doc(alias = "ibv_reg_mr")]
+    #[doc(alias = "IBV_ACCESS_LOCAL_WRITE")]
+    #[doc(alias = "rdma_reg_msgs")]
     pub fn pool_of<O: MemoryOwner>(
         &self,
         owner: O,

@@ -25,30 +25,40 @@ pub struct Port {
 #[non_exhaustive]
 pub enum PortState {
     /// Nothing is known of it.
+    #[doc(alias = "IBV_PORT_NOP")]
     Nop,
     /// The link is down.
+    #[doc(alias = "IBV_PORT_DOWN")]
     Down,
     /// The link is up; nobody has set the port up yet.
+    #[doc(alias = "IBV_PORT_INIT")]
     Init,
     /// It is set up, and waits to be made active.
+    #[doc(alias = "IBV_PORT_ARMED")]
     Armed,
     /// It works.
+    #[doc(alias = "IBV_PORT_ACTIVE")]
     Active,
     /// The link has gone down a moment ago, and may come back.
+    #[doc(alias = "IBV_PORT_ACTIVE_DEFER")]
     ActiveDefer,
     /// A number that this crate has no name for.
     Unknown(u32),
 }
 
 /// What is under a port.
+#[doc(alias = "link_layer")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LinkLayer {
     /// The device does not say. Older InfiniBand devices do so.
+    #[doc(alias = "IBV_LINK_LAYER_UNSPECIFIED")]
     Unspecified,
     /// InfiniBand.
+    #[doc(alias = "IBV_LINK_LAYER_INFINIBAND")]
     InfiniBand,
     /// Ethernet: RoCE or iWARP.
+    #[doc(alias = "IBV_LINK_LAYER_ETHERNET")]
     Ethernet,
     /// A number that this crate has no name for.
     Unknown(u8),
@@ -60,34 +70,49 @@ bitflags! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct PortFlags: u32 {
         /// It is run by the subnet manager.
+        #[doc(alias = "IBV_PORT_SM")]
         const SM = rdma_sys::IBV_PORT_SM;
         /// It sends notices.
+        #[doc(alias = "IBV_PORT_NOTICE_SUP")]
         const NOTICE_SUP = rdma_sys::IBV_PORT_NOTICE_SUP;
         /// It sends traps.
+        #[doc(alias = "IBV_PORT_TRAP_SUP")]
         const TRAP_SUP = rdma_sys::IBV_PORT_TRAP_SUP;
         /// It can hold its packets back.
+        #[doc(alias = "IBV_PORT_OPT_IPD_SUP")]
         const OPT_IPD_SUP = rdma_sys::IBV_PORT_OPT_IPD_SUP;
         /// Connections can move to another path by themselves.
+        #[doc(alias = "IBV_PORT_AUTO_MIGR_SUP")]
         const AUTO_MIGR_SUP = rdma_sys::IBV_PORT_AUTO_MIGR_SUP;
         /// It maps service levels.
+        #[doc(alias = "IBV_PORT_SL_MAP_SUP")]
         const SL_MAP_SUP = rdma_sys::IBV_PORT_SL_MAP_SUP;
         /// It speaks at extended speeds.
+        #[doc(alias = "IBV_PORT_EXTENDED_SPEEDS_SUP")]
         const EXTENDED_SPEEDS_SUP = rdma_sys::IBV_PORT_EXTENDED_SPEEDS_SUP;
         /// It has a second set of capabilities.
+        #[doc(alias = "IBV_PORT_CAP_MASK2_SUP")]
         const CAP_MASK2_SUP = rdma_sys::IBV_PORT_CAP_MASK2_SUP;
         /// It takes part in connection management.
+        #[doc(alias = "IBV_PORT_CM_SUP")]
         const CM_SUP = rdma_sys::IBV_PORT_CM_SUP;
         /// It can be initialized again.
+        #[doc(alias = "IBV_PORT_REINIT_SUP")]
         const REINIT_SUP = rdma_sys::IBV_PORT_REINIT_SUP;
         /// It takes part in device management.
+        #[doc(alias = "IBV_PORT_DEVICE_MGMT_SUP")]
         const DEVICE_MGMT_SUP = rdma_sys::IBV_PORT_DEVICE_MGMT_SUP;
         /// It has a class of its vendor.
+        #[doc(alias = "IBV_PORT_VENDOR_CLASS_SUP")]
         const VENDOR_CLASS_SUP = rdma_sys::IBV_PORT_VENDOR_CLASS_SUP;
         /// It knows how long its link takes.
+        #[doc(alias = "IBV_PORT_LINK_LATENCY_SUP")]
         const LINK_LATENCY_SUP = rdma_sys::IBV_PORT_LINK_LATENCY_SUP;
         /// It tells its clients to register again.
+        #[doc(alias = "IBV_PORT_CLIENT_REG_SUP")]
         const CLIENT_REG_SUP = rdma_sys::IBV_PORT_CLIENT_REG_SUP;
         /// Its addresses are IP addresses.
+        #[doc(alias = "IBV_PORT_IP_BASED_GIDS")]
         const IP_BASED_GIDS = rdma_sys::IBV_PORT_IP_BASED_GIDS;
         const _ = !0;
     }
@@ -144,6 +169,7 @@ impl Context {
 
 impl Port {
     /// The port's number, from 1.
+    #[doc(alias = "port_num")]
     #[must_use]
     pub fn number(&self) -> u8 {
         self.number
@@ -176,6 +202,7 @@ impl Port {
     }
 
     /// The longest message, in bytes (`max_msg_sz`).
+    #[doc(alias = "max_msg_sz")]
     #[must_use]
     pub fn max_msg_size(&self) -> u32 {
         self.attr.max_msg_sz
@@ -217,24 +244,28 @@ impl Port {
     }
 
     /// How many entries the table of addresses has: see [`Context::gids`].
+    #[doc(alias = "gid_tbl_len")]
     #[must_use]
     pub fn gid_table_len(&self) -> u32 {
         u32::try_from(self.attr.gid_tbl_len).unwrap_or(0)
     }
 
     /// How many entries the table of partition keys has.
+    #[doc(alias = "pkey_tbl_len")]
     #[must_use]
     pub fn pkey_table_len(&self) -> u16 {
         self.attr.pkey_tbl_len
     }
 
     /// What the port can do.
+    #[doc(alias = "port_cap_flags")]
     #[must_use]
     pub fn flags(&self) -> PortFlags {
         PortFlags::from_bits_retain(self.attr.port_cap_flags)
     }
 
     /// Whether packets to this port must have a global routing header, so that a path to it needs a [`Gid`](super::Gid).
+    #[doc(alias = "IBV_QPF_GRH_REQUIRED")]
     #[must_use]
     pub fn needs_grh(&self) -> bool {
         self.attr.flags & rdma_sys::IBV_QPF_GRH_REQUIRED != 0

@@ -43,6 +43,7 @@ pub struct QueuePair {
 
 /// What a queue pair is made of: its completion queues and how much it holds (`ibv_qp_init_attr`).
 #[doc(alias = "ibv_qp_init_attr")]
+#[doc(alias = "ibv_qp_init_attr_ex")]
 #[derive(Debug)]
 pub struct QueuePairInit {
     send_cq: CqHandle,
@@ -329,6 +330,7 @@ impl QueuePair {
     ///
     /// What the device reports, such as `EIO` after its removal.
     #[doc(alias = "ibv_modify_qp")]
+    #[doc(alias = "IBV_QPS_ERR")]
     pub fn to_error(&mut self) -> Result<()> {
         let (mut attr, mask) = error_state();
         self.modify(&mut attr, mask)
@@ -345,6 +347,7 @@ impl QueuePair {
     ///
     /// `EINVAL` when the queue pair is not connected, or the device cannot.
     #[doc(alias = "min_rnr_timer")]
+    #[doc(alias = "IBV_QP_MIN_RNR_TIMER")]
     pub fn set_min_rnr_timer(&mut self, time: Duration) -> Result<()> {
         let mut attr = ibv_qp_attr {
             min_rnr_timer: rnr_timer_code(time),

@@ -41,20 +41,28 @@ const ALL: u32 = IBV_QP_STATE
 #[non_exhaustive]
 pub enum QpState {
     /// Just made, or set back.
+    #[doc(alias = "IBV_QPS_RESET")]
     Reset,
     /// Bound to a port.
+    #[doc(alias = "IBV_QPS_INIT")]
     Init,
     /// Ready to receive.
+    #[doc(alias = "IBV_QPS_RTR")]
     ReadyToReceive,
     /// Ready to send, too: where a connection works.
+    #[doc(alias = "IBV_QPS_RTS")]
     ReadyToSend,
     /// Sends are held back once those that were begun are done.
+    #[doc(alias = "IBV_QPS_SQD")]
     SendQueueDrained,
     /// A send has failed, and receives go on.
+    #[doc(alias = "IBV_QPS_SQE")]
     SendQueueError,
     /// Nothing works any more; what is posted is flushed.
+    #[doc(alias = "IBV_QPS_ERR")]
     Error,
     /// A number that this crate has no name for.
+    #[doc(alias = "IBV_QPS_UNKNOWN")]
     Unknown(u32),
 }
 
@@ -107,6 +115,7 @@ impl Capacities {
 /// The attributes of a queue pair when it was asked (`ibv_qp_attr`). Those of the connection mean something from RTR on, those of
 /// sending from RTS on; an unreliable connection has no depths, timeouts and retries.
 #[doc(alias = "ibv_qp_attr")]
+#[doc(alias = "ibv_qp_attr_mask")]
 #[derive(Clone, Copy)]
 pub struct QpAttributes(ibv_qp_attr);
 
@@ -133,90 +142,107 @@ impl QueuePair {
 
 impl QpAttributes {
     /// What state it is in.
+    #[doc(alias = "IBV_QP_STATE")]
     #[must_use]
     pub fn state(&self) -> QpState {
         QpState::new(self.0.qp_state)
     }
 
     /// The size of packets.
+    #[doc(alias = "IBV_QP_PATH_MTU")]
     #[must_use]
     pub fn path_mtu(&self) -> Mtu {
         Mtu::from_raw(self.0.path_mtu.0)
     }
 
     /// The number of the peer's queue pair.
+    #[doc(alias = "IBV_QP_DEST_QPN")]
     #[must_use]
     pub fn dest_qp_num(&self) -> u32 {
         self.0.dest_qp_num
     }
 
     /// The way to the peer.
+    #[doc(alias = "IBV_QP_AV")]
+    #[doc(alias = "ah_attr")]
     #[must_use]
     pub fn address(&self) -> AddressVector {
         AddressVector::from_raw(self.0.ah_attr)
     }
 
     /// The number of the next packet that is received, or of the first, as the device has it.
+    #[doc(alias = "IBV_QP_RQ_PSN")]
     #[must_use]
     pub fn rq_psn(&self) -> u32 {
         self.0.rq_psn
     }
 
     /// The number of the next packet that is sent, or of the first, as the device has it.
+    #[doc(alias = "IBV_QP_SQ_PSN")]
     #[must_use]
     pub fn sq_psn(&self) -> u32 {
         self.0.sq_psn
     }
 
     /// What the peer may do with the memory that is open to it. Other flags are in [`as_raw`](Self::as_raw).
+    #[doc(alias = "IBV_QP_ACCESS_FLAGS")]
+    #[doc(alias = "qp_access_flags")]
     #[must_use]
     pub fn access(&self) -> Access {
         Access::from_bits_truncate(self.0.qp_access_flags)
     }
 
     /// How many RDMA reads and atomics may be outstanding.
+    #[doc(alias = "IBV_QP_MAX_QP_RD_ATOMIC")]
     #[must_use]
     pub fn max_rd_atomic(&self) -> u8 {
         self.0.max_rd_atomic
     }
 
     /// How many RDMA reads and atomics of the peer are answered at a time.
+    #[doc(alias = "IBV_QP_MAX_DEST_RD_ATOMIC")]
     #[must_use]
     pub fn max_dest_rd_atomic(&self) -> u8 {
         self.0.max_dest_rd_atomic
     }
 
     /// How long the peer is told to wait when there is no receive for it.
+    #[doc(alias = "IBV_QP_MIN_RNR_TIMER")]
     #[must_use]
     pub fn min_rnr_timer(&self) -> Option<Duration> {
         rnr_timer(self.0.min_rnr_timer)
     }
 
     /// How long an answer of the peer is waited for; `None` is for ever.
+    #[doc(alias = "IBV_QP_TIMEOUT")]
     #[must_use]
     pub fn timeout(&self) -> Option<Duration> {
         ack_timeout(self.0.timeout)
     }
 
     /// How often a packet is sent again without an answer.
+    #[doc(alias = "IBV_QP_RETRY_CNT")]
     #[must_use]
     pub fn retry_count(&self) -> RetryCount {
         RetryCount::from_raw(self.0.retry_cnt)
     }
 
     /// How often a message is sent again to a peer without a receive.
+    #[doc(alias = "IBV_QP_RNR_RETRY")]
     #[must_use]
     pub fn rnr_retry(&self) -> RnrRetry {
         RnrRetry::from_raw(self.0.rnr_retry)
     }
 
     /// The port that it is bound to.
+    #[doc(alias = "IBV_QP_PORT")]
     #[must_use]
     pub fn port_num(&self) -> u8 {
         self.0.port_num
     }
 
     /// Which entry of the port's table of partition keys packets carry.
+    #[doc(alias = "IBV_QP_PKEY_INDEX")]
     #[must_use]
     pub fn pkey_index(&self) -> u16 {
         self.0.pkey_index
@@ -224,6 +250,7 @@ impl QpAttributes {
 
     /// How much it holds, as the device says now: soft-RoCE tells what was asked here, and what was granted when the queue pair
     /// was made ([`QueuePair::capacities`]).
+    #[doc(alias = "IBV_QP_CAP")]
     #[must_use]
     pub fn capacities(&self) -> Capacities {
         Capacities::new(self.0.cap)

@@ -59,6 +59,7 @@ impl ReceiveQueue {
     /// [`QueueFull`](crate::ErrorKind::QueueFull) when as many receives as the queue holds are posted;
     /// [`TooLarge`](crate::ErrorKind::TooLarge) for more buffers than [`max_recv_sge`](super::QueuePairInit::max_recv_sge).
     #[doc(alias = "ibv_post_recv")]
+    #[doc(alias("ibv_recv_wr", "rdma_post_recv", "rdma_post_recvv", "wr_id"))]
     #[inline]
     pub fn post<P: Sink>(&mut self, sink: P, user: u64) -> Result<(), Refused<P::Back>> {
         self.post_staged(sink, user)

@@ -8,6 +8,8 @@ bitflags! {
     /// What a peer may do with memory.
     ///
     /// Every combination has a meaning: that the device may write where a peer may is not said here, but follows.
+    #[doc(alias = "ibv_access_flags")]
+    #[doc(alias = "IBV_ACCESS_LOCAL_WRITE")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct Access: u32 {
         /// Read it.

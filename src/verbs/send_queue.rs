@@ -116,6 +116,8 @@ impl SendQueue {
     /// [`max_send_sge`](super::QueuePairInit::max_send_sge); [`Unsupported`](ErrorKind::Unsupported) for immediate data over
     /// iWARP. Memory of the peer's that is not open to a write completes as
     /// [`REMOTE_ACCESS`](crate::Status::REMOTE_ACCESS).
+    #[doc(alias("ibv_wr_set_sge_list", "rdma_post_sendv"))]
+    #[doc(alias("rdma_post_writev", "wr_id"))]
     #[inline]
     pub fn post<P: Payload>(
         &mut self,
@@ -137,6 +139,7 @@ impl SendQueue {
     /// [`read_into`](Self::read_into) is), and for atomic operations that the [device](super::DeviceLimits::atomics) does not have;
     /// [`InvalidInput`](ErrorKind::InvalidInput) for an atomic operation on what is not one buffer of eight bytes or more, or is
     /// not aligned to eight bytes here and there.
+    #[doc(alias = "rdma_post_readv")]
     #[inline]
     pub fn fetch<P: Sink>(&mut self, fetch: Fetch, sink: P, user: u64) -> Result<(), Refused<P>> {
         self.fetch_staged(fetch, sink, user)
@@ -147,8 +150,7 @@ impl SendQueue {
     /// # Errors
     ///
     /// As for every request of the queue.
-    #[doc(alias = "ibv_post_send")]
-    #[doc(alias = "IBV_WR_SEND")]
+    #[doc(alias("ibv_post_send", "IBV_WR_SEND", "rdma_post_send"))]
     #[inline]
     pub fn send(&mut self, buf: Buf, user: u64) -> Result<(), Refused> {
         self.post_staged(Work::send(), buf, user)
@@ -169,7 +171,7 @@ impl SendQueue {
     /// # Errors
     ///
     /// As for [`post`](Self::post).
-    #[doc(alias = "IBV_WR_RDMA_WRITE")]
+    #[doc(alias("IBV_WR_RDMA_WRITE", "rdma_post_write"))]
     #[inline]
     pub fn write(&mut self, buf: Buf, to: RemoteMemory, user: u64) -> Result<(), Refused> {
         self.post_staged(Work::write(to), buf, user)
@@ -197,7 +199,7 @@ impl SendQueue {
     /// # Errors
     ///
     /// As for [`fetch`](Self::fetch).
-    #[doc(alias = "IBV_WR_RDMA_READ")]
+    #[doc(alias("IBV_WR_RDMA_READ", "rdma_post_read"))]
     #[inline]
     pub fn read(&mut self, buf: Buf, from: RemoteMemory, user: u64) -> Result<(), Refused> {
         self.fetch_staged(Fetch::read(from), buf, user)

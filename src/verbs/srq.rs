@@ -32,6 +32,7 @@ const CREATE: &str = "ibv_create_srq";
 ///
 /// The completion queue that its pairs complete to needs room for all of its receives, and stays alive as long as it.
 #[doc(alias = "ibv_srq")]
+#[doc(alias = "ibv_destroy_srq")]
 #[derive(Debug)]
 pub struct SharedReceiveQueue {
     receiver: Receiver,
@@ -133,6 +134,8 @@ impl ProtectionDomain {
     /// [`InvalidInput`](ErrorKind::InvalidInput) for a `max_wr` of 0; [`TooLarge`](ErrorKind::TooLarge) above the device's
     /// `max_srq_wr` (and 2<sup>20</sup>) or `max_srq_sge` (and 255); what the device reports, such as `EOPNOTSUPP` where it has none.
     #[doc(alias = "ibv_create_srq")]
+    #[doc(alias = "ibv_srq_init_attr")]
+    #[doc(alias = "ibv_srq_attr")]
     pub fn create_srq(&self, max_wr: u32, max_sge: u32) -> Result<SharedReceiveQueue> {
         SharedReceiveQueue::new(self, max_wr, max_sge.max(1), false)
     }
@@ -226,6 +229,8 @@ impl SharedReceiveQueue {
     /// [`QueueFull`](ErrorKind::QueueFull) when as many receives as the queue holds are posted;
     /// [`TooLarge`](ErrorKind::TooLarge) for more buffers than the queue's `max_sge`.
     #[doc(alias = "ibv_post_srq_recv")]
+    #[doc(alias = "ibv_recv_wr")]
+    #[doc(alias = "wr_id")]
     #[inline]
     pub fn post<P: Sink>(&mut self, sink: P, user: u64) -> Result<(), Refused<P::Back>> {
         // SAFETY: the receiver is this queue's.
@@ -242,6 +247,8 @@ impl SharedReceiveQueue {
     /// [`TooLarge`](ErrorKind::TooLarge) above the queue's `max_wr`; what the device reports.
     #[doc(alias = "ibv_modify_srq")]
     #[doc(alias = "srq_limit")]
+    #[doc(alias = "IBV_SRQ_LIMIT")]
+    #[doc(alias = "ibv_srq_attr_mask")]
     pub fn set_limit(&mut self, limit: u32) -> Result<()> {
         const OP: &str = "ibv_modify_srq";
         if limit > self.depth() {

@@ -94,6 +94,7 @@ impl<const K: usize> Sink for [Buf; K] {}
 ///
 /// At most as many as the queue pair's [`max_inline_data`](super::QueuePairInit::max_inline_data).
 #[doc(alias = "IBV_SEND_INLINE")]
+#[doc(alias = "ibv_wr_set_inline_data")]
 #[derive(Clone, Copy, Debug)]
 pub struct Inline<'a>(pub &'a [u8]);
 

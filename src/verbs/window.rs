@@ -174,6 +174,7 @@ impl SendQueue {
     /// for memory of another domain, no bytes, bytes that are not inside, or no access.
     #[doc(alias = "ibv_bind_mw")]
     #[doc(alias = "IBV_WR_BIND_MW")]
+    #[doc(alias("ibv_wr_bind_mw", "ibv_mw_bind", "ibv_mw_bind_info", "ibv_inc_rkey"))]
     pub fn bind(
         &mut self,
         window: &mut Window,
@@ -337,6 +338,7 @@ impl SendQueue {
     /// As for every request of the queue; [`State`](ErrorKind::State) for a window that opens nothing, is being invalidated, or
     /// was made for another queue pair.
     #[doc(alias = "IBV_WR_LOCAL_INV")]
+    #[doc(alias = "ibv_wr_local_inv")]
     pub fn invalidate(&mut self, window: &mut Window, user: u64) -> Result<(), Refused<()>> {
         let check = self.check_window(POST_SEND, window);
         check.map_err(|error| Refused::with(error, ()))?;

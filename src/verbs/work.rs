@@ -20,6 +20,7 @@ use super::remote::RemoteMemory;
 /// ```
 #[doc(alias = "ibv_send_wr")]
 #[doc(alias = "ibv_wr_opcode")]
+#[doc(alias = "ibv_send_flags")]
 #[must_use = "it does nothing until it is posted"]
 #[derive(Clone, Copy)]
 pub struct Work {
@@ -56,6 +57,7 @@ impl Work {
 
     /// Sends a message into a receive that the peer has posted.
     #[doc(alias = "IBV_WR_SEND")]
+    #[doc(alias = "ibv_wr_send")]
     #[inline]
     pub const fn send() -> Self {
         Self::new(ibv_wr_opcode::IBV_WR_SEND, 0, NOWHERE)
@@ -65,6 +67,7 @@ impl Work {
     ///
     /// `imm` is in host order; C's `imm_data` is in network order, and is turned here.
     #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
+    #[doc(alias = "ibv_wr_send_imm")]
     #[inline]
     pub const fn send_with_imm(imm: u32) -> Self {
         Self::new(ibv_wr_opcode::IBV_WR_SEND_WITH_IMM, imm.to_be(), NOWHERE)
@@ -73,6 +76,7 @@ impl Work {
     /// Sends a message, and takes the memory window of the peer's that has the key `rkey` away from this side: the peer's
     /// [`Received::invalidated`](super::Received::invalidated).
     #[doc(alias = "IBV_WR_SEND_WITH_INV")]
+    #[doc(alias = "ibv_wr_send_inv")]
     #[inline]
     pub const fn send_with_invalidate(rkey: u32) -> Self {
         Self::new(ibv_wr_opcode::IBV_WR_SEND_WITH_INV, rkey, NOWHERE)
@@ -80,6 +84,7 @@ impl Work {
 
     /// Writes to the start of `to`, in the peer's memory. The peer is not told.
     #[doc(alias = "IBV_WR_RDMA_WRITE")]
+    #[doc(alias = "ibv_wr_rdma_write")]
     #[inline]
     pub const fn write(to: RemoteMemory) -> Self {
         Self::new(ibv_wr_opcode::IBV_WR_RDMA_WRITE, 0, to)
@@ -90,6 +95,7 @@ impl Work {
     ///
     /// `imm` is in host order; C's `imm_data` is in network order, and is turned here.
     #[doc(alias = "IBV_WR_RDMA_WRITE_WITH_IMM")]
+    #[doc(alias = "ibv_wr_rdma_write_imm")]
     #[inline]
     pub const fn write_with_imm(to: RemoteMemory, imm: u32) -> Self {
         Self::new(ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM, imm.to_be(), to)
@@ -208,6 +214,7 @@ impl Fetch {
 
     /// Reads as many bytes as the buffer has in use from the start of `from`, in the peer's memory.
     #[doc(alias = "IBV_WR_RDMA_READ")]
+    #[doc(alias = "ibv_wr_rdma_read")]
     #[inline]
     pub const fn read(from: RemoteMemory) -> Self {
         Self::new(Op::Read, from, 0, 0)
@@ -216,6 +223,7 @@ impl Fetch {
     /// Adds `add` to the eight bytes at the start of `at`, in the peer's memory, at once; the buffer comes back with what was
     /// there before, in this machine's byte order. `at` must be aligned to eight bytes.
     #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
+    #[doc(alias = "ibv_wr_atomic_fetch_add")]
     #[inline]
     pub const fn fetch_add(at: RemoteMemory, add: u64) -> Self {
         Self::new(Op::FetchAdd, at, add, 0)
@@ -224,6 +232,7 @@ impl Fetch {
     /// Puts `swap` into the eight bytes at the start of `at`, in the peer's memory, if `compare` is there, at once; the buffer
     /// comes back with what was there before, in this machine's byte order. `at` must be aligned to eight bytes.
     #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
+    #[doc(alias = "ibv_wr_atomic_cmp_swp")]
     #[inline]
     pub const fn compare_swap(at: RemoteMemory, compare: u64, swap: u64) -> Self {
         Self::new(Op::CompareSwap, at, compare, swap)
