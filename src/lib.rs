@@ -9,9 +9,10 @@
 //!   messages instead of a stream of bytes.
 //! - Who knows librdmacm finds every object under its own name: [`EventChannel`] (`rdma_event_channel`), [`CmId`]
 //!   (`rdma_cm_id`), [`Event`] (`rdma_cm_event`), [`ConnRequest`] (the new id of a connection request, with its event),
-//!   [`ConnParam`] (`rdma_conn_param`). C's names lead there in the search: try `rdma_accept`. What has no safe form, and why,
-#![cfg_attr(doc, doc = "  is in [`not_wrapped`].")]
-#![cfg_attr(not(doc), doc = "  is in `not_wrapped`.")]
+//!   [`ConnParam`] (`rdma_conn_param`). C's names lead there in the search: try `rdma_accept`. Functions without a safe form lead
+#![cfg_attr(doc, doc = "  to [`not_wrapped`], which says why,")]
+#![cfg_attr(not(doc), doc = "  to `not_wrapped`, which says why,")]
+//!   and names the types, enum values and flags without one.
 //! - Datagrams, to one or to a group: [`CmId::new_datagram`], [`DatagramPair`], [`Membership`].
 //! - Data moves through verbs: [`Context`], [`ProtectionDomain`], [`Pool`] and [`Buf`] (registered memory), [`QueuePair`],
 //!   [`CompletionQueue`]. Memory that the peer reads and writes by itself is [`Exposed`], and a [`Window`] opens a part of it.
@@ -97,13 +98,6 @@ mod cm;
 mod error;
 mod net;
 #[cfg(doc)]
-#[doc(alias = "rdma_create_ep")]
-#[doc(alias = "rdma_get_request")]
-#[doc(alias = "rdma_destroy_ep")]
-#[doc(alias = "rdma_destroy_qp")]
-#[doc(alias = "rdma_create_srq")]
-#[doc(alias = "rdma_get_devices")]
-#[doc(alias = "rdma_getaddrinfo")]
 pub mod not_wrapped;
 mod os;
 #[cfg(doc)]
