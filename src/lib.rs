@@ -5,9 +5,9 @@
 //!
 //! # Where to start
 //!
-//! - Who knows sockets takes [`Listener`], [`Connector`] and [`Connection`]: blocking, in the shape of `std::net`, whole
+//! - Those who know sockets take [`Listener`], [`Connector`] and [`Connection`]: blocking, in the shape of `std::net`, whole
 //!   messages instead of a stream of bytes.
-//! - Who knows librdmacm finds every object under its own name: [`EventChannel`] (`rdma_event_channel`), [`CmId`]
+//! - Those who know librdmacm find every object under its own name: [`EventChannel`] (`rdma_event_channel`), [`CmId`]
 //!   (`rdma_cm_id`), [`Event`] (`rdma_cm_event`), [`ConnRequest`] (the new id of a connection request, with its event),
 //!   [`ConnParam`] (`rdma_conn_param`). C's names lead there in the search: try `rdma_accept`. Functions without a safe form lead
 #![cfg_attr(doc, doc = "  to [`not_wrapped`], which says why,")]

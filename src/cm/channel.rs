@@ -107,7 +107,7 @@ impl EventChannel {
     ///
     /// # Errors
     ///
-    /// What the kernel reports; the channel is then of no more use.
+    /// What the kernel reports; the channel cannot be used any more then.
     #[doc(alias = "rdma_get_cm_event")]
     #[doc(alias = "rdma_ack_cm_event")]
     pub fn try_event(&self) -> Result<Option<Event>> {

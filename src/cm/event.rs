@@ -50,7 +50,7 @@ pub enum EventKind {
     /// A peer wants to connect.
     #[doc(alias = "RDMA_CM_EVENT_CONNECT_REQUEST")]
     ConnectRequest(ConnRequest),
-    /// The peer has accepted, and the user's own queue pair is to be made ready.
+    /// The peer has accepted, and the [external](super::CmId::create_external_qp) queue pair must be made ready: [`establish`](super::CmId::establish).
     #[doc(alias = "RDMA_CM_EVENT_CONNECT_RESPONSE")]
     ConnectResponse(Answer),
     /// The connection could not be made.
@@ -59,7 +59,7 @@ pub enum EventKind {
     /// The peer does not answer.
     #[doc(alias = "RDMA_CM_EVENT_UNREACHABLE")]
     Unreachable(EventStatus),
-    /// The peer, or nobody at its address, said no.
+    /// The peer rejected the connection, or nobody listens at its address.
     #[doc(alias = "RDMA_CM_EVENT_REJECTED")]
     Rejected(Rejection),
     /// The connection stands.
@@ -94,7 +94,7 @@ pub enum EventKind {
         /// Where to send to all of it: its GID and LID, the number that stands for every member's queue pair, and its key.
         destination: Destination,
     },
-    /// A multicast group could not be joined, or is no more. The membership is still to be left.
+    /// A multicast group could not be joined, or has ended. The membership must still be left.
     #[doc(alias = "RDMA_CM_EVENT_MULTICAST_ERROR")]
     MulticastError {
         /// The group, as it was given to the join.

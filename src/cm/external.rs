@@ -79,7 +79,7 @@ impl CmId {
     /// # Errors
     ///
     /// [`State`](crate::ErrorKind::State) without an answer or an external queue pair; what the device reports, and then the id
-    /// is of no more use.
+    /// cannot be used any more.
     #[doc(alias = "rdma_establish")]
     pub fn establish(&self) -> Result<()> {
         let context = self.context_for(ESTABLISH)?;

@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Result, errno_of_rdma};
 const JOIN: &str = "rdma_join_multicast_ex";
 const LEAVE: &str = "rdma_leave_multicast";
 
-/// As what an id joins a multicast group.
+/// What an id joins a multicast group for.
 #[doc(alias = "rdma_cm_mc_join_flags")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -64,7 +64,7 @@ impl CmId {
     /// [`MulticastError`](super::EventKind::MulticastError); either way the membership is left when its guard is dropped. An id
     /// that is to send to a group is best resolved to it: [`resolve_addr`](Self::resolve_addr) finds the device.
     ///
-    /// A sender that is a full member gets what it sends.
+    /// A sender that is a full member receives what it sends, too.
     ///
     /// Calls `rdma_join_multicast_ex`
     /// ([man 3](https://man7.org/linux/man-pages/man3/rdma_join_multicast_ex.3.html)). Blocks: no.
@@ -153,7 +153,7 @@ impl Membership {
         self.group
     }
 
-    /// As what the id has joined it.
+    /// What the id has joined it for.
     #[must_use]
     pub fn state(&self) -> JoinState {
         self.state

@@ -28,7 +28,7 @@ pub struct ConnectParam<'a> {
     retry_count: RetryCount,
 }
 
-/// What both sides have agreed on, as this side sees it. (On the connecting side soft-iWARP tells the two the other way round.)
+/// What both sides have agreed on, as this side sees it. (On the connecting side soft-iWARP reports the two swapped.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Negotiated {
     /// RDMA reads and atomics of the peer that this side answers at a time.

@@ -15,7 +15,7 @@ pub enum ErrorKind {
     Unsupported,
     /// The object is not in the phase that the call needs.
     State,
-    /// An argument makes no sense to the library or the kernel.
+    /// An argument is not valid for the library or the kernel.
     InvalidInput,
     /// An argument is above its limit.
     TooLarge,

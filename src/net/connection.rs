@@ -188,8 +188,8 @@ impl Connection {
         self.traffic.id.peer_addr()
     }
 
-    /// What the server sent when it accepted: over InfiniBand and RoCE always 196 bytes, padded with zeros. Empty at the
-    /// server's own end, where the request had the client's.
+    /// What the server sent when it accepted: over InfiniBand and RoCE always 196 bytes, padded with zeros. Empty on the
+    /// server, where [`Request::private_data`](super::Request::private_data) has the client's.
     #[must_use]
     pub fn private_data(&self) -> &[u8] {
         &self.private_data

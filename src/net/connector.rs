@@ -56,7 +56,7 @@ impl Connector {
     ///
     /// # Errors
     ///
-    /// [`Rejected`](crate::ErrorKind::Rejected): nobody listens there, or the server said no: see
+    /// [`Rejected`](crate::ErrorKind::Rejected): nobody listens there, or the server rejected the connection: see
     /// [`Error::rejection`](crate::Error::rejection); [`TimedOut`](crate::ErrorKind::TimedOut);
     /// [`NoDevice`](crate::ErrorKind::NoDevice): no RDMA device leads there;
     /// [`TooLarge`](crate::ErrorKind::TooLarge) for options above a limit.

@@ -7,7 +7,7 @@ pub struct LookupStatus(i32);
 impl LookupStatus {
     /// Nobody listens at the address.
     pub const NO_SUCH_SERVICE: Self = Self(1);
-    /// The program there said no.
+    /// The program there rejected the request.
     pub const REJECTED: Self = Self(2);
 
     pub(crate) const fn new(status: i32) -> Self {

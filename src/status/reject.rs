@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// A peer's "no": its reason and its private data.
+/// A rejection by the peer: its reason and its private data.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Rejection {
     reason: RejectReason,
@@ -47,7 +47,7 @@ impl RejectReason {
     pub const INVALID_SERVICE_ID: Self = Self(8);
     /// The peer still knows the queue pair's number from an older connection; try again.
     pub const STALE_CONNECTION: Self = Self(10);
-    /// The program at the other end said no, or ended before it answered.
+    /// The program at the other end rejected the connection, or ended before it answered.
     pub const CONSUMER_DEFINED: Self = Self(28);
 
     pub(crate) const fn new(status: i32) -> Self {

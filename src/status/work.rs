@@ -17,7 +17,7 @@ impl Status {
     /// The message was longer than the buffer that was to hold it.
     #[doc(alias = "IBV_WC_LOC_LEN_ERR")]
     pub const LOCAL_LENGTH: Self = Self(ibv_wc_status::IBV_WC_LOC_LEN_ERR.0);
-    /// The queue pair is in trouble: soft-RoCE says so of a datagram that is longer than its receive.
+    /// A fault of the queue pair itself; soft-RoCE gives it for a datagram that is longer than its receive, too.
     #[doc(alias = "IBV_WC_LOC_QP_OP_ERR")]
     pub const LOCAL_QP_OPERATION: Self = Self(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR.0);
     /// The buffer is not registered for what the request wanted.

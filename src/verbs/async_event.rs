@@ -71,7 +71,7 @@ event_types! {
     /// A queue pair has failed: it is in its error state.
     #[doc(alias = "IBV_EVENT_QP_FATAL")]
     QP_FATAL = IBV_EVENT_QP_FATAL, "the queue pair has failed";
-    /// The peer has sent a request that makes no sense: the queue pair is in its error state.
+    /// The peer has sent an invalid request: the queue pair is in its error state.
     #[doc(alias = "IBV_EVENT_QP_REQ_ERR")]
     QP_REQ_ERR = IBV_EVENT_QP_REQ_ERR, "the queue pair got a request that makes no sense";
     /// The peer has touched what is not open to it: the queue pair is in its error state.
@@ -89,13 +89,13 @@ event_types! {
     /// A connection could not change to its other path.
     #[doc(alias = "IBV_EVENT_PATH_MIG_ERR")]
     PATH_MIG_ERR = IBV_EVENT_PATH_MIG_ERR, "the connection could not change to its other path";
-    /// The device has failed, or is being removed: what is on it completes no more. Drop what is on it.
+    /// The device has failed, or is being removed: what is on it does not complete any more. Drop what is on it.
     #[doc(alias = "IBV_EVENT_DEVICE_FATAL")]
     DEVICE_FATAL = IBV_EVENT_DEVICE_FATAL, "the device has failed or is being removed";
     /// A port works now.
     #[doc(alias = "IBV_EVENT_PORT_ACTIVE")]
     PORT_ACTIVE = IBV_EVENT_PORT_ACTIVE, "the port works";
-    /// A port works no more.
+    /// A port does not work any more.
     #[doc(alias = "IBV_EVENT_PORT_ERR")]
     PORT_ERR = IBV_EVENT_PORT_ERR, "the port does not work any more";
     /// A port has another local address in its InfiniBand subnet.

@@ -30,7 +30,7 @@ impl QpEndpoint {
     /// The length of the byte form.
     pub const LEN: usize = 28;
 
-    /// From the byte form. Every number is taken as it is; what makes no sense fails where it is used.
+    /// From the byte form. Every number is taken as it is; an invalid one fails where it is used.
     #[must_use]
     pub fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
         let [

@@ -31,7 +31,7 @@ const BIND_MW: &str = "ibv_bind_mw";
 /// [`Work::send_with_invalidate`](super::Work::send_with_invalidate), so that both sides learn of it in one message. Each time
 /// it is opened it has another key. A window that is dropped opens nothing any more, and so does one whose queue pair has ended.
 ///
-/// What is open is decided by the device. This side keeps books of what it has asked for, and refuses what makes no sense; that
+/// What is open is decided by the device. This side keeps books of what it has asked for, and refuses what cannot be right; that
 /// memory is freed only when no window opens it is ensured by the deregistration, which fails while one does.
 ///
 /// # What soft-RoCE does differently
@@ -138,7 +138,7 @@ impl SendQueue {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](ErrorKind::Unsupported) where the device has none, as soft-iWARP; `ENOMEM` when it has no more;
+    /// [`Unsupported`](ErrorKind::Unsupported) where the device has none, as soft-iWARP; `ENOMEM` when it has none left;
     /// [`State`](ErrorKind::State) after the end of the queue pair.
     #[doc(alias = "ibv_alloc_mw")]
     pub fn alloc_window(&self) -> Result<Window> {
