@@ -152,6 +152,35 @@ fn one_thread_serves_five_at_a_time() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]
+fn clients_find_what_others_have_stored() {
+    device();
+    let mut server = Server::start(example("key_value").args(["serve", ADDR, "--count", "7"]));
+    assert!(server.line().starts_with("listening on "));
+    let ask = |requests: &[&str]| {
+        let output = run(example("key_value").args(["ask", ADDR]).args(requests));
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert_eq!(ask(&["a=1", "b=two=2", "a"]), "\n\n1\n");
+    std::thread::scope(|scope| {
+        for client in 0..5 {
+            scope.spawn(move || {
+                let key = format!("key {client}");
+                let requests: Vec<_> = (0..20).map(|value| format!("{key}={value}")).collect();
+                let requests: Vec<_> = requests.iter().map(String::as_str).collect();
+                let before: String = (0..19).map(|value| format!("{value}\n")).collect();
+                assert_eq!(ask(&requests), format!("\n{before}"));
+            });
+        }
+    });
+    let wanted = "1\n3\ntwo=2\n19\n19\n\n";
+    assert_eq!(ask(&["a=3", "a", "b", "key 0", "key 4", "key 5"]), wanted);
+    let (status, lines) = server.finish();
+    assert_eq!((status, lines.len()), (Some(0), 0), "{lines:?}");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
 fn visitors_find_what_the_last_one_left() {
     device();
     let mut server = Server::start(example("one_sided").args(["serve", ADDR]));

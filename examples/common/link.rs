@@ -152,13 +152,17 @@ pub(crate) fn completion(cq: &mut CompletionQueue, channel: &EventChannel) -> Re
                 None => continue,
             }
         }
-        let completions = cq.event_fd().expect("made with a channel");
-        let mut fds =
-            [channel.as_fd(), completions].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        // A signal ends the wait, and the loop goes on.
-        let _ = poll(&mut fds, None);
+        something(cq, channel);
     }
     Ok(())
+}
+
+/// Waits until an event or, on a queue that is armed, a completion comes. A signal ends the wait, too.
+pub(crate) fn something(cq: &CompletionQueue, channel: &EventChannel) {
+    let completions = cq.event_fd().expect("made with a channel");
+    let mut fds =
+        [channel.as_fd(), completions].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    let _ = poll(&mut fds, None);
 }
 
 /// The number that starts `bytes`, such as private data, in network order.
