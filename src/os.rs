@@ -37,6 +37,23 @@ pub(crate) fn wait_readable<const N: usize>(
     }
 }
 
+/// Makes an eventfd, and a descriptor that is readable when `fd` or it is: the latter comes first. `fd` stays open for at least as
+/// long.
+pub(crate) fn eventfd_beside(
+    fd: BorrowedFd<'_>,
+    flags: EventfdFlags,
+) -> Result<(OwnedFd, OwnedFd)> {
+    let os_error = |op| move |errno: Errno| Error::os(op, errno.raw_os_error());
+    let flags = flags | EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+    let beside = eventfd(0, flags).map_err(os_error("eventfd"))?;
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os_error("epoll_create"))?;
+    for fd in [fd, beside.as_fd()] {
+        let data = epoll::EventData::new_u64(0);
+        epoll::add(&epoll, fd, data, epoll::EventFlags::IN).map_err(os_error("epoll_ctl"))?;
+    }
+    Ok((epoll, beside))
+}
+
 /// A descriptor that is readable when another one is, or a waker. The other one is a library's and is not given out: whoever
 /// reads from it, or makes it blocking, steals events or stops their reader.
 #[derive(Debug)]
@@ -51,14 +68,7 @@ pub(crate) struct Watch {
 impl Watch {
     /// Watches `fd`, which stays open for at least as long.
     pub(crate) fn new(fd: BorrowedFd<'_>) -> Result<Self> {
-        let os_error = |op| move |errno: Errno| Error::os(op, errno.raw_os_error());
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE;
-        let waker = eventfd(0, flags).map_err(os_error("eventfd"))?;
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os_error("epoll_create"))?;
-        for fd in [fd, waker.as_fd()] {
-            let data = epoll::EventData::new_u64(0);
-            epoll::add(&epoll, fd, data, epoll::EventFlags::IN).map_err(os_error("epoll_ctl"))?;
-        }
+        let (epoll, waker) = eventfd_beside(fd, EventfdFlags::SEMAPHORE)?;
         Ok(Self {
             epoll,
             waker,

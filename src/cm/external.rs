@@ -133,15 +133,10 @@ impl CmId {
         state: ibv_qp_state,
         agreed: Option<Negotiated>,
     ) -> Result<()> {
-        let mut attr = ibv_qp_attr {
-            qp_state: state,
-            ..ibv_qp_attr::default()
-        };
-        let mut mask = 0;
-        // SAFETY: `rdma_init_qp_attr` wants an id, a state in the attributes, and room for its answers.
-        let returned =
-            unsafe { rdma_sys::rdma_init_qp_attr(self.as_raw(), &raw mut attr, &raw mut mask) };
-        errno_of_rdma(returned).map_err(|errno| self.error_here("rdma_init_qp_attr", errno))?;
+        let (mut attr, mut mask) = self
+            .handle()
+            .init_qp_attr(state)
+            .map_err(|errno| self.error_here("rdma_init_qp_attr", errno))?;
         if let Some(agreed) = agreed {
             // The kernel's values are still the offer.
             match state {

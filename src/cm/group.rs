@@ -4,11 +4,12 @@ use std::net::IpAddr;
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rdma_sys::{ibv_gid, ibv_qp};
+use rdma_sys::ibv_qp;
 
 use super::handle::Token;
 use super::lookup::Destination;
 use crate::error::{Error, Result, errno_of_verbs};
+use crate::verbs::Gid;
 
 /// The multicast groups that an id has joined and not left.
 ///
@@ -33,7 +34,7 @@ struct Group {
 /// The GID and the LID of a group.
 #[derive(Clone, Copy, Debug)]
 struct Name {
-    gid: [u8; 16],
+    gid: Gid,
     lid: u16,
 }
 
@@ -76,7 +77,7 @@ impl Groups {
         if let Some(group) = groups.iter_mut().find(|group| group.address == address) {
             let there = destination.address();
             group.name = there.dgid().map(|gid| Name {
-                gid: gid.to_bytes(),
+                gid,
                 lid: there.dlid(),
             });
             group.attached = group.receives && has_qp;
@@ -93,7 +94,7 @@ impl Groups {
             let Some(name) = group.name.filter(|_| group.receives) else {
                 continue;
             };
-            let gid = ibv_gid { raw: name.gid };
+            let gid = name.gid.to_raw();
             // SAFETY: `ibv_attach_mcast` wants a queue pair, which the caller has just made, and an address that it reads during
             // the call.
             let returned =
@@ -113,7 +114,7 @@ impl Groups {
         for group in self.lock().iter_mut().filter(|group| group.attached) {
             group.attached = false;
             let Some(name) = group.name else { continue };
-            let gid = ibv_gid { raw: name.gid };
+            let gid = name.gid.to_raw();
             // SAFETY: `ibv_detach_mcast` wants a queue pair, which the caller has, and an address that it reads during the call.
             // Where it fails, the destruction of the queue pair does and says so.
             let _ = unsafe { rdma_sys::ibv_detach_mcast(qp.as_ptr(), &raw const gid, name.lid) };

@@ -343,16 +343,22 @@ impl Handle {
         if verbs.is_none_or(anchor::is_anchored) {
             return false;
         }
+        // The kernel has let go of an id whose device is gone, and says so for every call.
+        self.init_qp_attr(ibv_qp_state::IBV_QPS_INIT).err() == Some(libc::ENXIO)
+    }
+
+    /// Asks the kernel what a queue pair of this id needs to be moved to `qp_state`: the attributes, and the mask that names them;
+    /// or else the errno.
+    pub(super) fn init_qp_attr(&self, qp_state: ibv_qp_state) -> Result<(ibv_qp_attr, i32), i32> {
         let mut attr = ibv_qp_attr {
-            qp_state: ibv_qp_state::IBV_QPS_INIT,
+            qp_state,
             ..ibv_qp_attr::default()
         };
         let mut mask = 0;
         // SAFETY: `rdma_init_qp_attr` wants an id, a state in the attributes, and room for its answers.
         let returned =
             unsafe { rdma_sys::rdma_init_qp_attr(self.raw(), &raw mut attr, &raw mut mask) };
-        // The kernel has let go of an id whose device is gone, and says so for every call.
-        errno_of_rdma(returned) == Err(libc::ENXIO)
+        errno_of_rdma(returned).map(|()| (attr, mask))
     }
 
     /// Whether `rdma_disconnect` itself moves the queue pair on the id to its error state, before anything else: so it does over

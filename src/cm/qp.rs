@@ -165,15 +165,7 @@ pub(super) fn peer_gone(handle: &Handle) -> bool {
     if handle.phase().get() < Phase::Requested {
         return false;
     }
-    let mut attr = ibv_qp_attr {
-        qp_state: ibv_qp_state::IBV_QPS_RTR,
-        ..ibv_qp_attr::default()
-    };
-    let mut mask = 0;
-    // SAFETY: `rdma_init_qp_attr` wants an id and room for its two answers.
-    let returned =
-        unsafe { rdma_sys::rdma_init_qp_attr(handle.raw(), &raw mut attr, &raw mut mask) };
-    errno_of_rdma(returned) == Err(libc::EINVAL)
+    handle.init_qp_attr(ibv_qp_state::IBV_QPS_RTR).err() == Some(libc::EINVAL)
 }
 
 /// The number of an external queue pair. The id's lock is held.

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use rdma_sys::{ibv_ah_attr, ibv_gid, ibv_global_route};
+use rdma_sys::{ibv_ah_attr, ibv_global_route};
 
 use super::gid::Gid;
 
@@ -38,9 +38,7 @@ impl AddressVector {
     pub fn global(port_num: u8, dgid: Gid, sgid_index: u8) -> Self {
         Self(ibv_ah_attr {
             grh: ibv_global_route {
-                dgid: ibv_gid {
-                    raw: dgid.to_bytes(),
-                },
+                dgid: dgid.to_raw(),
                 sgid_index,
                 hop_limit: HOP_LIMIT,
                 ..ibv_global_route::default()

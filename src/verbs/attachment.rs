@@ -4,7 +4,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rdma_sys::{ibv_gid, ibv_qp};
+use rdma_sys::ibv_qp;
 
 use super::gid::Gid;
 use crate::error::{Error, ErrorKind, Result, errno_of_verbs};
@@ -70,7 +70,7 @@ impl Attachments {
             None => "this one has ended",
             Some(groups) if groups.contains(&group) => "this one is attached to it",
             Some(groups) => {
-                let gid = raw(group.0);
+                let gid = group.0.to_raw();
                 // SAFETY: `ibv_attach_mcast` wants a queue pair, which is alive while there are groups, and an address that it
                 // reads during the call.
                 let returned =
@@ -91,7 +91,7 @@ impl Attachments {
     }
 
     fn detach_one(&self, (gid, mlid): Group) -> Result<()> {
-        let gid = raw(gid);
+        let gid = gid.to_raw();
         // SAFETY: `ibv_detach_mcast` wants a queue pair, which is alive while there are groups, as the caller has seen with the
         // lock held, and an address that it reads during the call.
         let returned =
@@ -114,12 +114,6 @@ impl Attachments {
             // Where it fails, the destruction does and says so.
             drop(self.detach_one(group));
         }
-    }
-}
-
-fn raw(gid: Gid) -> ibv_gid {
-    ibv_gid {
-        raw: gid.to_bytes(),
     }
 }
 

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rdma_sys::{ibv_cq, ibv_wc};
-use rustix::event::{EventfdFlags, epoll, eventfd};
-use rustix::io::Errno;
+use rustix::event::EventfdFlags;
 
 use super::comp_channel::CompChannel;
 use super::context::Context;
@@ -82,15 +81,8 @@ struct Events {
 impl Events {
     /// Makes a channel, and a bell for the mailbox.
     fn new(context: &Context) -> Result<(Self, OwnedFd)> {
-        let os_error = |op| move |errno: Errno| Error::os(op, errno.raw_os_error());
         let channel = CompChannel::new(context)?;
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let bell = eventfd(0, flags).map_err(os_error("eventfd"))?;
-        let watch = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os_error("epoll_create"))?;
-        for fd in [channel.as_fd(), bell.as_fd()] {
-            let data = epoll::EventData::new_u64(0);
-            epoll::add(&watch, fd, data, epoll::EventFlags::IN).map_err(os_error("epoll_ctl"))?;
-        }
+        let (watch, bell) = os::eventfd_beside(channel.as_fd(), EventfdFlags::empty())?;
         Ok((Self { channel, watch }, bell))
     }
 }

@@ -44,6 +44,10 @@ impl Gid {
         // SAFETY: both members of the union are the same sixteen bytes.
         Self(unsafe { raw.raw })
     }
+
+    pub(crate) const fn to_raw(self) -> ibv_gid {
+        ibv_gid { raw: self.0 }
+    }
 }
 
 impl From<Ipv6Addr> for Gid {

@@ -100,13 +100,7 @@ impl QueuePair {
                 "they complete to another one",
             ));
         }
-        if !self.send.is_of_the_pair_of(&self.recv) {
-            return Err(Error::state(
-                "ibv_post_send",
-                "the two halves of one queue pair",
-                "these are of two",
-            ));
-        }
+        self.check_halves("ibv_post_send")?;
         let mut end = End(Scope {
             pair: self,
             cq,
