@@ -8,7 +8,8 @@ pub(crate) fn last_errno() -> i32 {
     io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
-/// `rdma_*`: 0 for success, -1 and errno for failure.
+/// `rdma_*`, and what reads events in libibverbs (`ibv_get_cq_event`, `ibv_get_async_event`): 0 for success, -1 and errno for
+/// failure.
 pub(crate) fn errno_of_rdma(returned: i32) -> Result<(), i32> {
     if returned == 0 {
         Ok(())

@@ -252,7 +252,8 @@ impl Traffic {
     fn failed(&mut self, op: &'static str, status: Status) -> Result<()> {
         if names_its_message(op, status) {
             // Whatever else ends the connection is a consequence of this.
-            return self.fail(Ended::Failed { op, status });
+            self.fail(Ended::Failed { op, status });
+            return Ok(());
         }
         // Otherwise an event may know better why.
         self.read_events()?;
@@ -264,15 +265,15 @@ impl Traffic {
             self.ended = Some(Ended::Disconnected);
             return Ok(());
         }
-        self.fail(Ended::Failed { op, status })
+        self.fail(Ended::Failed { op, status });
+        Ok(())
     }
 
-    fn fail(&mut self, ended: Ended) -> Result<()> {
+    fn fail(&mut self, ended: Ended) {
         if self.ended.replace(ended).is_none() {
             // The peer does not know yet. That it cannot be told any more is no news.
             drop(self.id.disconnect());
         }
-        Ok(())
     }
 
     /// Reads what the connection manager has to say; true when it says that the connection has ended.

@@ -7,7 +7,7 @@ use rdma_sys::{ibv_comp_channel, ibv_cq};
 use rustix::io::Errno;
 
 use super::context::Context;
-use crate::error::{Error, Result, errno_of_verbs, last_errno, pointer_of};
+use crate::error::{Error, Result, errno_of_rdma, errno_of_verbs, pointer_of};
 
 /// The completion channel of one completion queue.
 ///
@@ -59,12 +59,11 @@ impl CompChannel {
             let returned = unsafe {
                 rdma_sys::ibv_get_cq_event(self.raw.as_ptr(), &raw mut cq, &raw mut context)
             };
-            if returned != 0 {
-                return match last_errno() {
-                    errno if errno == Errno::AGAIN.raw_os_error() => Ok(()),
-                    errno if errno == Errno::INTR.raw_os_error() => continue,
-                    errno => Err(Error::os("ibv_get_cq_event", errno)),
-                };
+            match errno_of_rdma(returned) {
+                Ok(()) => {}
+                Err(errno) if errno == Errno::AGAIN.raw_os_error() => return Ok(()),
+                Err(errno) if errno == Errno::INTR.raw_os_error() => continue,
+                Err(errno) => return Err(Error::os("ibv_get_cq_event", errno)),
             }
             // SAFETY: `cq` is the queue that the event just read is of. Acknowledging it here, before anybody else runs, is
             // why `ibv_destroy_cq` never waits.

@@ -227,7 +227,7 @@ impl CompletionQueue {
                 return Err(no_channel("ibv_get_cq_event"));
             };
             if os::wait_readable([watch], deadline)? == [false] {
-                return self.has_more();
+                return self.has_entry();
             }
         }
     }
@@ -276,7 +276,7 @@ impl CompletionQueue {
         // SAFETY: `ibv_req_notify_cq` wants a queue that was made with a channel, which was checked.
         let returned = unsafe { rdma_sys::ibv_req_notify_cq(self.shared.as_raw(), 0) };
         errno_of_verbs(returned).map_err(|errno| Error::os(OP, errno))?;
-        self.has_more()
+        self.has_entry()
     }
 
     /// The descriptor to wait for after [`arm`](Self::arm), never to be read; `None` when the queue was made without a channel.
@@ -284,11 +284,6 @@ impl CompletionQueue {
     pub fn event_fd(&self) -> Option<BorrowedFd<'_>> {
         let events = self.shared.inner.events.as_ref()?;
         Some(events.watch.as_fd())
-    }
-
-    /// Whether a completion can be polled now.
-    fn has_more(&mut self) -> Result<bool> {
-        self.has_entry()
     }
 
     /// Makes room for `wanted` entries, none of which is in use.

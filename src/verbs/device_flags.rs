@@ -82,10 +82,10 @@ bitflags! {
         const MANAGED_FLOW_STEERING = rdma_sys::IBV_DEVICE_MANAGED_FLOW_STEERING as u64;
         /// The checksum of an Ethernet frame can be written to memory with it.
         #[doc(alias = "IBV_DEVICE_RAW_SCATTER_FCS")]
-        const RAW_SCATTER_FCS = 1 << 34;
+        const RAW_SCATTER_FCS = rdma_sys::IBV_DEVICE_RAW_SCATTER_FCS;
         /// Writes to memory can be filled up to whole cache lines.
         #[doc(alias = "IBV_DEVICE_PCI_WRITE_END_PADDING")]
-        const PCI_WRITE_END_PADDING = 1 << 36;
+        const PCI_WRITE_END_PADDING = rdma_sys::IBV_DEVICE_PCI_WRITE_END_PADDING;
         const _ = !0;
     }
 }
