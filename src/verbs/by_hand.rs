@@ -24,13 +24,11 @@ use super::recv_queue::ReceiveQueue;
 use super::registration::Access;
 use super::rnr_timer::rnr_timer_code;
 use super::standing::Standing;
+use super::wire::MAX_NUMBER;
 use crate::error::{Error, ErrorKind, Result};
 
 const CREATE: &str = "ibv_create_qp";
 const MODIFY: &str = "ibv_modify_qp";
-
-/// Numbers of packets and of queue pairs have 24 bits.
-const LAST_NUMBER: u32 = 0xff_ffff;
 
 /// What a connection of two queue pairs made by hand promises.
 #[doc(alias = "ibv_qp_type")]
@@ -420,8 +418,8 @@ fn in_a_byte(limit: u32) -> u8 {
 
 /// That a number fits into its 24 bits.
 fn check_number(field: &'static str, number: u32) -> Result<()> {
-    if number > LAST_NUMBER {
-        let (number, limit) = (number.into(), LAST_NUMBER.into());
+    if number > MAX_NUMBER {
+        let (number, limit) = (number.into(), MAX_NUMBER.into());
         return Err(Error::too_large(
             MODIFY,
             field,

@@ -16,6 +16,7 @@ use super::send_queue::SendQueue;
 use super::send_queue::Shape;
 use super::slot::Held;
 use super::stage::{Inline, Payload, Stage};
+use super::wire::MAX_NUMBER;
 use super::work::Work;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -124,12 +125,12 @@ impl DatagramSendQueue {
                 "the address handle is of another protection domain than the queue pair; make both in one",
             ));
         }
-        if qp_num > MAX_QP_NUM {
+        if qp_num > MAX_NUMBER {
             return Err(Error::too_large(
                 OP,
                 "qp_num",
                 qp_num.into(),
-                MAX_QP_NUM.into(),
+                MAX_NUMBER.into(),
                 "a queue pair's number has 24 bits",
             ));
         }
@@ -304,8 +305,6 @@ unsafe fn go<S: Stage>(
         )
     }
 }
-
-const MAX_QP_NUM: u32 = 0xff_ffff;
 
 #[cold]
 fn unknown() -> Error {

@@ -1,7 +1,6 @@
 use std::fmt;
 use std::os::fd::AsFd;
 
-use super::exposed::check_len;
 use super::pd::ProtectionDomain;
 use super::region::Region;
 use super::registration::Access;
@@ -41,9 +40,8 @@ impl ProtectionDomain {
         len: usize,
         access: Access,
     ) -> Result<ExposedDmaBuf> {
-        check_len(self, len)?;
         let region = Region::register_dmabuf(self, fd.as_fd(), offset, len, access.with_local())?;
-        // INVARIANT: the length was checked.
+        // INVARIANT: `register_dmabuf` has checked the length.
         Ok(ExposedDmaBuf {
             region,
             offset,

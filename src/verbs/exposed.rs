@@ -8,7 +8,7 @@ use super::handed_back::HandedBack;
 use super::mapped::MappedMemory;
 use super::pd::ProtectionDomain;
 use super::reads::Readers;
-use super::region::{REG_MR, Region};
+use super::region::{REG_MR, Region, check_len};
 use super::registration::{Access, Registration};
 use super::remote::RemoteMemory;
 use super::touch::{copy_in, copy_out};
@@ -48,7 +48,7 @@ impl ProtectionDomain {
     #[doc(alias = "rdma_reg_read")]
     #[doc(alias = "rdma_reg_write")]
     pub fn expose(&self, len: usize, access: Access) -> Result<Exposed> {
-        check_len(self, len)?;
+        check_len(REG_MR, self, len, MOST)?;
         let memory = MappedMemory::new(len)?;
         Ok(self.expose_memory(memory, access, Registration::new())?)
     }
@@ -101,7 +101,8 @@ impl ProtectionDomain {
         flags: u32,
         registration: Registration,
     ) -> Result<Exposed, HandedBack<MappedMemory>> {
-        let more = check_len(self, memory.len()).and_then(|()| registration.flags(self));
+        let more =
+            check_len(REG_MR, self, memory.len(), MOST).and_then(|()| registration.flags(self));
         let more = match more {
             Ok(more) => more,
             Err(error) => return Err(HandedBack::with(error, memory)),
@@ -117,20 +118,8 @@ impl ProtectionDomain {
     }
 }
 
-/// That a length is one that a [`RemoteMemory`] can tell.
-pub(super) fn check_len(pd: &ProtectionDomain, len: usize) -> Result<()> {
-    let limit = pd.context().limits().max_mr_size().min(u32::MAX.into());
-    if len as u64 <= limit {
-        return Ok(());
-    }
-    Err(Error::too_large(
-        REG_MR,
-        "length of the memory in bytes",
-        len as u64,
-        limit,
-        "expose several pieces",
-    ))
-}
+/// How many bytes a [`RemoteMemory`] can tell.
+const MOST: u64 = u32::MAX as u64;
 
 impl Exposed {
     /// What to tell the peer, so that it can reach the memory.

@@ -12,11 +12,11 @@ use rdma_sys::{ibv_mr, ibv_sge};
 
 use super::buf::Piece;
 use super::pd::ProtectionDomain;
+use super::region::{REG_MR, check_len};
 use super::slot::Kind;
 use super::stage::{self, OnePiece};
-use crate::error::{Error, ErrorKind, Result, errno_of_verbs, not_registered, pointer_of};
-
-const OP: &str = "ibv_reg_mr";
+use super::wire::MAX_MESSAGE;
+use crate::error::{Result, errno_of_verbs, not_registered, pointer_of};
 
 /// Borrowed memory, registered for sends and writes: to be posted inside a [`Scope`](super::Scope).
 ///
@@ -81,7 +81,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for no bytes; [`TooLarge`](ErrorKind::TooLarge) for more than 2 GiB or the
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for no bytes; [`TooLarge`](crate::ErrorKind::TooLarge) for more than 2 GiB or the
     /// device's `max_mr_size`; `ENOMEM` above the limit of locked memory.
     #[doc(alias = "ibv_reg_mr")]
     #[doc(alias = "rdma_reg_msgs")]
@@ -120,33 +120,16 @@ impl Memory<'_> {
         len: usize,
         access: u32,
     ) -> Result<Self> {
-        if len == 0 {
-            return Err(Error::plain(
-                OP,
-                ErrorKind::InvalidInput,
-                "no bytes cannot be registered; lend at least one",
-            ));
-        }
-        let limit = pd.context().limits().max_mr_size().min(1 << 31);
-        let length = u32::try_from(len)
-            .ok()
-            .filter(|&length| u64::from(length) <= limit);
-        let Some(length) = length else {
-            return Err(Error::too_large(
-                OP,
-                "length of the memory in bytes",
-                len as u64,
-                limit,
-                "lend it in parts",
-            ));
-        };
+        check_len(REG_MR, pd, len, MAX_MESSAGE.into())?;
+        #[expect(clippy::cast_possible_truncation, reason = "checked above")]
+        let length = len as u32;
         let addr = start.as_ptr().expose_provenance() as u64;
         // SAFETY: `ibv_reg_mr` wants a domain, which `pd` is, and `len` bytes that are mapped: they are borrowed. What happens
         // to them afterwards is harmless as long as no request names the region, and requests own a `Memory`.
         // CAST: a low bit.
         let mr =
             unsafe { rdma_sys::ibv_reg_mr(pd.as_raw(), start.as_ptr().cast(), len, access as i32) };
-        let mr = pointer_of(mr).map_err(|errno| not_registered(OP, errno, len))?;
+        let mr = pointer_of(mr).map_err(|errno| not_registered(REG_MR, errno, len))?;
         // SAFETY: just registered; its key never changes.
         let lkey = unsafe { mr.as_ref() }.lkey;
         // INVARIANT: registered above.

@@ -120,6 +120,7 @@ mod table;
 mod touch;
 mod window;
 mod windows;
+mod wire;
 mod work;
 mod wr_list;
 mod wr_post;

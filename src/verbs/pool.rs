@@ -14,6 +14,7 @@ use super::owner::MemoryOwner;
 use super::pd::ProtectionDomain;
 use super::region::{REG_MR, Region};
 use super::registration::Registration;
+use super::wire::MAX_MESSAGE;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Registered memory (`ibv_mr`), cut into equal buffers.
@@ -128,7 +129,9 @@ impl ProtectionDomain {
 
 /// The length of a buffer, as a work request has it.
 fn piece_length(size: usize) -> Result<u32> {
-    let length = u32::try_from(size).ok().filter(|&length| length <= 1 << 31);
+    let length = u32::try_from(size)
+        .ok()
+        .filter(|&length| length <= MAX_MESSAGE);
     match length {
         Some(0) => Err(no_pieces()),
         Some(length) => Ok(length),
@@ -136,7 +139,7 @@ fn piece_length(size: usize) -> Result<u32> {
             REG_MR,
             "size of a buffer in bytes",
             size as u64,
-            1 << 31,
+            MAX_MESSAGE.into(),
             "a message is at most 2 GiB",
         )),
     }

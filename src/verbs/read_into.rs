@@ -10,11 +10,9 @@ use super::op::Op;
 use super::refused::Refused;
 use super::remote::RemoteMemory;
 use super::send_queue::{OP, SendQueue};
+use super::wire::MAX_MESSAGE;
 use super::work::Fetch;
 use crate::error::{Error, ErrorKind, Result};
-
-/// A message has at most as many bytes.
-const MAX_MESSAGE: u32 = 1 << 31;
 
 impl SendQueue {
     /// Reads as many bytes as `range` has from the start of `from`, in the peer's memory, into the bytes `range` of `memory`.

@@ -85,7 +85,7 @@ fn registered(
     memory: NonNull<[u8]>,
     access: u32,
 ) -> Result<NonNull<ibv_mr>> {
-    check_len(REG_MR, pd, memory.len())?;
+    check_len(REG_MR, pd, memory.len(), u64::MAX)?;
     // SAFETY: `ibv_reg_mr` wants a domain, which `pd` is, and bytes that stay where they are until `ibv_dereg_mr`, and that
     // nobody else uses while the device may: what a `MemoryOwner` promises, and the owner is untouched until then. CAST: bits.
     let mr = unsafe {
@@ -99,16 +99,21 @@ fn registered(
     pointer_of(mr).map_err(|errno| not_registered(REG_MR, errno, memory.len()))
 }
 
-/// That so many bytes can be one registration.
-fn check_len(op: &'static str, pd: &ProtectionDomain, len: usize) -> Result<()> {
+/// That so many bytes can be one registration, of no more than `most`.
+pub(super) fn check_len(
+    op: &'static str,
+    pd: &ProtectionDomain,
+    len: usize,
+    most: u64,
+) -> Result<()> {
     if len == 0 {
         return Err(Error::plain(
             op,
             ErrorKind::InvalidInput,
-            "no bytes cannot be registered; register at least one",
+            "the length is 0; register at least one byte",
         ));
     }
-    let limit = pd.context().limits().max_mr_size();
+    let limit = pd.context().limits().max_mr_size().min(most);
     if len as u64 > limit {
         return Err(Error::too_large(
             op,
@@ -122,7 +127,7 @@ fn check_len(op: &'static str, pd: &ProtectionDomain, len: usize) -> Result<()> 
 }
 
 impl Region<()> {
-    /// Registers `len` bytes at `offset` of a dma-buf, which the device's users address from `offset` on.
+    /// Registers `len` bytes, less than 4 GiB, at `offset` of a dma-buf, which the device's users address from `offset` on.
     pub(super) fn register_dmabuf(
         pd: &ProtectionDomain,
         fd: BorrowedFd<'_>,
@@ -130,7 +135,7 @@ impl Region<()> {
         len: usize,
         access: u32,
     ) -> Result<Self> {
-        check_len(REG_DMABUF_MR, pd, len)?;
+        check_len(REG_DMABUF_MR, pd, len, u32::MAX.into())?;
         // SAFETY: `ibv_reg_dmabuf_mr` wants a domain, which `pd` is, and a descriptor; the kernel checks that it is a dma-buf
         // of this length, and holds it while it is registered. CAST: bits.
         let mr = unsafe {
