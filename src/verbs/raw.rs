@@ -16,6 +16,11 @@ pub struct RawRefused<W> {
     bad: *mut W,
 }
 
+// SAFETY: the pointer is only given back to the caller, whose requests it leads to, and never followed here.
+unsafe impl<W> Send for RawRefused<W> {}
+// SAFETY: as for `Send`.
+unsafe impl<W> Sync for RawRefused<W> {}
+
 impl SendQueue {
     /// Posts a list of requests past the books of this crate: the caller keeps the memory, counts the requests and finds what
     /// completes, as in C.
