@@ -69,7 +69,7 @@ fn run(args: &Args) -> Result<(), Error> {
     };
     loop {
         while let Some(event) = channel.try_event()? {
-            server.on_event(event.id, event.kind)?;
+            server.on_event(event.token, event.kind)?;
         }
         server.on_completions()?;
         if args.count == Some(server.accepted) && server.peers.is_empty() {

@@ -98,7 +98,7 @@ fn run(args: &Args) -> Outcome {
         };
         let member = members
             .iter_mut()
-            .find(|member| member.id.token() == event.id);
+            .find(|member| member.id.token() == event.token);
         if let Some(member) = member {
             left -= usize::from(member.step(event, group, args)?);
         }

@@ -81,7 +81,7 @@ fn serve(addr: SocketAddr, clients: u32) -> Result<(), Box<dyn Error>> {
             }
             EventKind::ConnectRequest(request) => request.reject(b"enough clients")?,
             _ if has_ended => {
-                if let Some((qp, _id)) = peers.remove(&event.id) {
+                if let Some((qp, _id)) = peers.remove(&event.token) {
                     qp.close(&mut cq, link::PATIENCE)?;
                     gone += 1;
                 }

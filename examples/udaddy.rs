@@ -117,7 +117,7 @@ fn ask(args: &Args, server: &str, messages: Messages) -> Outcome {
         let Some(event) = channel.wait(None)? else {
             continue;
         };
-        let end = ends.iter_mut().find(|(_, id)| id.token() == event.id);
+        let end = ends.iter_mut().find(|(_, id)| id.token() == event.token);
         if let Some((node, id)) = end {
             left -= usize::from(step(node, id, event, args.tos, messages)?);
         }

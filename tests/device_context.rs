@@ -47,7 +47,7 @@ fn the_limits_are_the_devices() {
         assert_ne!(limits.node_guid(), 0);
         // rxe leaves it to its provider, which writes the number that it has not got.
         assert_eq!(limits.firmware(), "0.0.0");
-        assert_eq!(limits.ports(), 1);
+        assert_eq!(limits.port_count(), 1);
         assert_eq!(limits.atomics(), AtomicCapability::Device);
         // rxe's own number, and what it has had since its first version.
         assert_eq!(limits.vendor_id(), 0xff_ffff);

@@ -227,7 +227,7 @@ fn events_of_an_id_that_is_gone_are_never_seen() {
             assert_ne!(next.token(), token, "a number is never used again");
             next.resolve_addr(None, listening.addr(), RESOLVE).unwrap();
             let event = event(&channel);
-            assert_eq!(event.id, next.token(), "round {round}");
+            assert_eq!(event.token, next.token(), "round {round}");
             assert!(matches!(event.kind, EventKind::AddrResolved), "{event:?}");
         }
         assert!(channel.try_event().unwrap().is_none());
@@ -289,7 +289,7 @@ fn established_may_be_read_before_accept_has_returned() {
             let id = request.accept().unwrap();
             early += usize::from(seen.load(Ordering::Acquire));
             let event = reader.join().unwrap();
-            assert_eq!(event.id, token, "round {round}");
+            assert_eq!(event.token, token, "round {round}");
             assert!(
                 matches!(event.kind, EventKind::Established(_)),
                 "round {round}: {event:?}"

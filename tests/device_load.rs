@@ -52,7 +52,7 @@ fn sixty_four_clients_at_once_against_one_acceptor_are_all_established() {
                     let parts = Parts::of_request(&request);
                     accepted.push((parts, request.accept().unwrap()));
                 }
-                EventKind::Established(_) => assert!(up.insert(event.id), "established twice"),
+                EventKind::Established(_) => assert!(up.insert(event.token), "established twice"),
                 other => panic!("{other:?}"),
             }
         }

@@ -29,7 +29,7 @@ fn an_event_that_is_kept_does_not_hold_up_a_migration() {
         id.resolve_route(RESOLVE).unwrap();
         let event = event(&new);
         assert!(matches!(event.kind, EventKind::RouteResolved), "{event:?}");
-        assert_eq!(event.id, id.token());
+        assert_eq!(event.token, id.token());
         assert!(old.try_event().unwrap().is_none());
         // Where it is already it may go again.
         id.migrate(&new).unwrap();

@@ -319,7 +319,7 @@ fn a_request_taken_out_of_the_layer_has_a_channel_of_its_own() {
         matches!(established.kind, EventKind::Established(_)),
         "{established:?}"
     );
-    assert_eq!(established.id, id.token());
+    assert_eq!(established.token, id.token());
     drop(server);
 }
 

@@ -124,7 +124,7 @@ fn a_client_that_goes_before_it_reads_the_answer() {
     let accepted = request.accept().unwrap();
     drop(client);
     let event = next_event(&server.channel);
-    assert_eq!(event.id, accepted.token());
+    assert_eq!(event.token, accepted.token());
     let EventKind::Rejected(rejection) = event.kind else {
         panic!("not rejected");
     };
@@ -142,7 +142,7 @@ fn an_event_without_a_name_is_carried_by_its_number() {
         standin.record();
         standin.event(client.id.as_raw(), &Plan::failed(code, -5));
         let event = client.event();
-        assert_eq!(event.id, client.id.token());
+        assert_eq!(event.token, client.id.token());
         assert!(
             matches!(event.kind, EventKind::Other { code: c, status: -5 } if c == code),
             "{event:?}"
@@ -173,7 +173,7 @@ fn what_an_event_does_not_have_is_not_looked_at() {
                 ..Plan::event(code)
             };
             standin.event(id.as_raw(), &plan);
-            assert_eq!(next_event(&channel).id, id.token());
+            assert_eq!(next_event(&channel).token, id.token());
             drop((id, channel));
         }
     }
@@ -311,7 +311,7 @@ fn a_disconnect_is_answered_by_who_reads_it() {
     // Nothing yet: the other side has not answered.
     assert!(client.channel.try_event().unwrap().is_none());
     let event = next_event(&server.channel);
-    assert_eq!(event.id, accepted.token());
+    assert_eq!(event.token, accepted.token());
     assert!(matches!(event.kind, EventKind::Disconnected(_)));
     // The answer is all: nothing is done twice.
     assert_eq!(standin.calls_of("rdma_disconnect").len(), 2);
@@ -370,7 +370,7 @@ fn a_removed_device_is_told_to_all_but_requests() {
     let mut removed = 0;
     while let Some(event) = server.channel.try_event().unwrap() {
         assert!(matches!(event.kind, EventKind::DeviceRemoval));
-        assert!(event.id == accepted.token() || event.id == server.id.token());
+        assert!(event.token == accepted.token() || event.token == server.id.token());
         removed += 1;
     }
     assert_eq!(removed, 2);

@@ -38,7 +38,7 @@ fn joined(channel: &EventChannel) -> (Token, IpAddr) {
             assert_eq!(destination.qp_num(), 0x00ff_ffff);
             assert_eq!(destination.qkey(), UDP_QKEY);
             assert_eq!(destination.private_data(), b"");
-            (event.id, group)
+            (event.token, group)
         }
         other => panic!("not MULTICAST_JOIN: {other:?}"),
     }
@@ -65,7 +65,7 @@ fn each_join_has_a_number_of_its_own_that_no_id_has() {
     let first = join(&id, GROUP);
     assert_eq!(joined(&channel), (id.token(), GROUP));
     assert_eq!(first.group(), GROUP);
-    assert_eq!(first.id(), id.token());
+    assert_eq!(first.token(), id.token());
     drop((second, first));
 
     let mut contexts: Vec<_> = standin
@@ -173,14 +173,14 @@ fn events_that_were_read_ahead_come_in_their_order_and_wake_who_waits() {
     standin.event(id.as_raw(), &Plan::event(TIMEWAIT_EXIT));
     assert_eq!(joined(&channel), (other.token(), GROUP));
     let event = next_event(&channel);
-    assert_eq!(event.id, id.token());
+    assert_eq!(event.token, id.token());
     assert!(matches!(event.kind, EventKind::TimewaitExit));
     let event = next_event(&channel);
-    assert_eq!(event.id, other.token());
+    assert_eq!(event.token, other.token());
     assert!(matches!(event.kind, EventKind::AddrChange));
     assert!(is_readable(&channel));
     let event = next_event(&channel);
-    assert_eq!(event.id, id.token());
+    assert_eq!(event.token, id.token());
     assert!(!is_readable(&channel));
     drop((kept, other, id, channel));
     standin.nothing_left();
@@ -201,7 +201,7 @@ fn a_reader_that_sleeps_gets_what_another_thread_has_read_ahead() {
             scope.spawn(move || {
                 // Sleeps before or after, as it happens.
                 while let Some(event) = reader.wait(None).unwrap() {
-                    to.send(event.id).unwrap();
+                    to.send(event.token).unwrap();
                 }
             });
             drop(mine);

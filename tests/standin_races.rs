@@ -125,7 +125,7 @@ fn a_connecting_id_is_migrated_while_the_new_channel_is_read() {
         let mover = scope.spawn(|| client.id.migrate(&new));
         standin.until_held("rdma_migrate_id");
         let event = next_event(&new);
-        assert_eq!(event.id, client.id.token());
+        assert_eq!(event.token, client.id.token());
         assert!(
             matches!(event.kind, EventKind::Established(_)),
             "{:?}",

@@ -213,7 +213,7 @@ impl Run<'_> {
     /// Ends the step that an event is the end of.
     fn take(&self, event: &Event) {
         let token = |conn: &Conn| conn.id.token();
-        let Ok(at) = self.conns.binary_search_by_key(&event.id, token) else {
+        let Ok(at) = self.conns.binary_search_by_key(&event.token, token) else {
             return;
         };
         let conn = &self.conns[at];

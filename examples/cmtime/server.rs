@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             is_idle = false;
             let job = match event.kind {
                 EventKind::ConnectRequest(request) => Job::Accept(request),
-                EventKind::Disconnected(_) => Job::End(event.id),
+                EventKind::Disconnected(_) => Job::End(event.token),
                 _ => continue,
             };
             later.send(job)?;

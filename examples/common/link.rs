@@ -137,7 +137,7 @@ pub(crate) fn request(channel: &EventChannel) -> Result<ConnRequest, Error> {
 pub(crate) fn ended(channel: &EventChannel, id: &CmId) -> Result<(), Error> {
     loop {
         let event = channel.wait(None)?;
-        if event.is_some_and(|event| event.id == id.token() && event.failure().is_some()) {
+        if event.is_some_and(|event| event.token == id.token() && event.failure().is_some()) {
             return Ok(());
         }
     }

@@ -127,7 +127,7 @@ impl<'a> Test<'a> {
             EventKind::ConnectRequest(request) => return self.accept(request),
             other => other,
         };
-        let place = self.places.get(&event.id).copied();
+        let place = self.places.get(&event.token).copied();
         let Some(node) = place.and_then(|place| self.nodes.get_mut(place)) else {
             // Of the listener, or of an id that was not accepted.
             return Ok(());

@@ -319,7 +319,7 @@ impl EventChannel {
                 let has_device = unsafe { !(*event.id).verbs.is_null() };
                 let kind = kind.or_no_device(has_device);
                 handle.note(&kind);
-                Read::Event(Event { id: token, kind }, handle)
+                Read::Event(Event { token, kind }, handle)
             }
         };
         // SAFETY: `rdma_ack_cm_event` wants an event that was not acknowledged; everything was copied from it.
@@ -356,7 +356,7 @@ impl EventChannel {
         let unacked = unsafe { Unacked::new(raw, listener.requests().count()) };
         let id = CmId::from_handle(handle);
         let event = Event {
-            id: listener.token(),
+            token: listener.token(),
             kind: if datagram {
                 EventKind::LookupRequest(LookupRequest::new(unacked, id))
             } else {

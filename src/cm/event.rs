@@ -22,8 +22,8 @@ use crate::status::{RejectReason, Rejection};
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Event {
-    /// The id that it happened to: for a connection request, the listener.
-    pub id: Token,
+    /// The number of the id that it happened to: for a connection request, the listener's.
+    pub token: Token,
     /// What happened.
     pub kind: EventKind,
 }

@@ -46,7 +46,7 @@ impl Gate {
     pub(super) fn remove(&mut self, token: Token) -> VecDeque<Kept> {
         self.handles.remove(&token);
         let kept = std::mem::take(&mut self.kept);
-        let (out, stay) = kept.into_iter().partition(|kept| kept.event.id == token);
+        let (out, stay) = kept.into_iter().partition(|kept| kept.event.token == token);
         self.kept = stay;
         out
     }
@@ -74,6 +74,6 @@ impl Gate {
     /// Forgets the events of an id that `gone` picks; none of them is a request.
     pub(super) fn forget_kept(&mut self, token: Token, gone: impl Fn(&Event) -> bool) {
         self.kept
-            .retain(|kept| kept.event.id != token || !gone(&kept.event));
+            .retain(|kept| kept.event.token != token || !gone(&kept.event));
     }
 }

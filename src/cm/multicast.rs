@@ -161,7 +161,7 @@ impl Membership {
 
     /// The number by which events name the id.
     #[must_use]
-    pub fn id(&self) -> Token {
+    pub fn token(&self) -> Token {
         self.handle.token()
     }
 

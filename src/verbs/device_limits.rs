@@ -98,7 +98,7 @@ impl DeviceLimits {
     /// How many ports the device has (`phys_port_cnt`): they are numbered from 1.
     #[doc(alias = "phys_port_cnt")]
     #[must_use]
-    pub fn ports(&self) -> u8 {
+    pub fn port_count(&self) -> u8 {
         self.0.orig_attr.phys_port_cnt
     }
 
@@ -213,7 +213,7 @@ impl fmt::Debug for DeviceLimits {
         debug
             .field("firmware", &self.firmware())
             .field("node_guid", &format_args!("{:#018x}", self.node_guid()))
-            .field("ports", &self.ports())
+            .field("port_count", &self.port_count())
             .field("flags", &self.flags())
             .field("atomics", &self.atomics())
             .field("on_demand_paging", &self.on_demand_paging())

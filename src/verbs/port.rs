@@ -129,7 +129,7 @@ impl Context {
     /// [`InvalidInput`](ErrorKind::InvalidInput) for 0; what the device reports, such as `EIO` after its removal.
     #[doc(alias = "ibv_query_port")]
     pub fn port(&self, number: u8) -> Result<Port> {
-        let last = self.limits().ports();
+        let last = self.limits().port_count();
         if number > last {
             return Err(Error::too_large(
                 OP,
@@ -161,7 +161,7 @@ impl Context {
     ///
     /// What the device reports.
     pub fn ports(&self) -> Result<Vec<Port>> {
-        (1..=self.limits().ports())
+        (1..=self.limits().port_count())
             .map(|number| self.port(number))
             .collect()
     }

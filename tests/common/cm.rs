@@ -134,7 +134,7 @@ pub(crate) fn route(
         matches!(resolved.kind, EventKind::AddrResolved),
         "{resolved:?}"
     );
-    assert_eq!(resolved.id, id.token());
+    assert_eq!(resolved.token, id.token());
     id.resolve_route(RESOLVE).expect("resolve_route");
     let resolved = event(channel);
     assert!(
