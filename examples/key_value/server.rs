@@ -75,7 +75,7 @@ impl Server {
                 }
             }
             _ if failed => {
-                if let Some(qp_num) = self.qp_nums.remove(&event.id) {
+                if let Some(qp_num) = self.qp_nums.remove(&event.token) {
                     // Answers that are still under way come back to the pool with the queue pair.
                     self.clients.remove(&qp_num);
                     self.served += 1;
