@@ -12,7 +12,11 @@ use common::load::rounds;
 use common::raw::qp_attr;
 use common::{ADDR_OF_SECOND, device, in_time};
 use rdma_sys::ibv_qp_state;
-use rdmacm::{CmId, ConnParam, Context, ErrorKind, EventChannel, QueuePairInit, RnrRetry, Status};
+use rdmacm::{
+    CmId, CompletionQueue, ConnParam, Context, ErrorKind, EventChannel, QueuePairInit, RnrRetry,
+    Status, Work,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Sleeps until the receive number `round` has completed. Sends of earlier rounds may complete meanwhile, or later.
 fn next_message(end: &mut End, round: u64) -> Vec<u8> {
@@ -53,6 +57,70 @@ fn no_completion_is_missed_by_who_sleeps() {
         }
         drop(echo.join().unwrap());
     });
+}
+
+/// Whether the queue's descriptor becomes readable within `patience` milliseconds.
+fn is_told(cq: &CompletionQueue, patience: i64) -> bool {
+    let fd = cq.event_fd().expect("made with a channel");
+    let timeout = Timespec {
+        tv_sec: 0,
+        tv_nsec: patience * 1_000_000,
+    };
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    poll(&mut fds, Some(&timeout)).expect("poll") > 0
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn who_asks_for_solicited_completions_sleeps_through_the_others() {
+    device();
+    let listening = Listening::new();
+    let (mut client, mut server) = pair(&listening);
+    for number in 0..4 {
+        server.parts.post_recv(number);
+    }
+    assert!(!server.parts.cq.arm_solicited().unwrap());
+
+    client.parts.send(b"plain", 0);
+    assert_eq!(
+        client.parts.completion(),
+        Done::Sent(Status::SUCCESS, 0),
+        "the server's device has it"
+    );
+    assert!(!is_told(&server.parts.cq, 300), "told of a plain message");
+    let mut buf = client.parts.pool.take().unwrap();
+    buf.fill_from(b"urgent");
+    let work = Work::send().solicited();
+    client.parts.qp.send.post(work, buf, 1).unwrap();
+    assert_eq!(client.parts.completion(), Done::Sent(Status::SUCCESS, 1));
+    assert!(
+        is_told(&server.parts.cq, 900),
+        "not told of a solicited one"
+    );
+    assert!(
+        server.parts.cq.arm_solicited().unwrap(),
+        "both can be polled"
+    );
+    for (number, text) in [(0, &b"plain"[..]), (1, b"urgent")] {
+        let wanted = Done::Received(Status::SUCCESS, number, text.to_vec());
+        assert_eq!(server.parts.completion(), wanted);
+    }
+
+    // What failed counts as solicited.
+    assert!(!server.parts.cq.arm_solicited().unwrap());
+    server.parts.qp.to_error().unwrap();
+    assert!(is_told(&server.parts.cq, 900), "not told of a failure");
+    assert!(
+        server
+            .parts
+            .cq
+            .wait_solicited(Some(common::PATIENCE))
+            .unwrap()
+    );
+    let Done::Received(status, 2, _) = server.parts.completion() else {
+        panic!("the third receive comes first");
+    };
+    assert_eq!(status, Status::FLUSHED);
 }
 
 #[test]

@@ -98,6 +98,17 @@ fn a_queue_is_armed_looked_at_and_then_waited_for() {
     let calls = standin.calls();
     let names: Vec<_> = calls.iter().map(|call| call.name.as_str()).collect();
     assert_eq!(names[..2], ["ibv_req_notify_cq", "ibv_poll_cq"]);
+    // The stand-in tells what `solicited_only` was.
+    standin.record();
+    assert!(!cq.arm_solicited().unwrap());
+    assert!(!cq.wait_solicited(Some(Duration::from_millis(5))).unwrap());
+    assert!(!cq.arm().unwrap());
+    let asked: Vec<_> = standin
+        .calls_of("ibv_req_notify_cq")
+        .iter()
+        .map(|call| call.args[1])
+        .collect();
+    assert_eq!(asked, [1, 1, 0]);
     drop((cq, context));
     // Every event is acknowledged by who reads it, so the end of the queue waits for nothing.
     let mut other = Client::resolved(addr(1));

@@ -1,23 +1,19 @@
 #![expect(unsafe_code, reason = "owns a pointer to an ibv_cq")]
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rdma_sys::{ibv_cq, ibv_wc};
-use rustix::event::EventfdFlags;
 
-use super::comp_channel::CompChannel;
 use super::context::Context;
 use super::mailbox::Mailbox;
+use super::notify::Events;
 use super::pieces::Spread;
 use super::poll::Unread;
 use super::queue_token::QueueToken;
 use super::table::Table;
 use crate::error::{Error, ErrorKind, Result, errno_of_verbs, pointer_of};
-use crate::os;
 
 /// How many completions one call into the provider takes at most.
 pub(super) const BATCH: i32 = 16;
@@ -48,7 +44,7 @@ pub struct CompletionQueue {
     /// Whether entries were taken out that are still to be handed out, beside those that are unread.
     pub(super) keeps: bool,
     /// Whether an event may be pending.
-    armed: bool,
+    pub(super) armed: bool,
     pub(super) shared: CqHandle,
 }
 
@@ -67,24 +63,6 @@ struct Inner {
     mailbox: Mailbox,
     events: Option<Events>,
     context: Context,
-}
-
-/// What tells a poller that sleeps.
-#[derive(Debug)]
-struct Events {
-    channel: CompChannel,
-    /// Readable when the channel or the mailbox's bell is. The channel's own descriptor is not given out: an event that
-    /// somebody else reads from it is never acknowledged, and the end of the queue waits for that.
-    watch: OwnedFd,
-}
-
-impl Events {
-    /// Makes a channel, and a bell for the mailbox.
-    fn new(context: &Context) -> Result<(Self, OwnedFd)> {
-        let channel = CompChannel::new(context)?;
-        let (watch, bell) = os::eventfd_beside(channel.as_fd(), EventfdFlags::empty())?;
-        Ok((Self { channel, watch }, bell))
-    }
 }
 
 // SAFETY: the pointer is only handed to libibverbs and to the provider, which take the queue's lock.
@@ -149,9 +127,7 @@ impl CompletionQueue {
             true => Events::new(context).map(|(events, bell)| (Some(events), Some(bell)))?,
             false => (None, None),
         };
-        let raw_channel = events
-            .as_ref()
-            .map_or(ptr::null_mut(), |events| events.channel.as_raw());
+        let raw_channel = events.as_ref().map_or(ptr::null_mut(), Events::as_raw);
         let token = QueueToken::new();
         let making = context.objects_change();
         // SAFETY: `ibv_create_cq` wants an open device and a channel of it or none; both are kept by the `Inner` below. The
@@ -202,90 +178,6 @@ impl CompletionQueue {
         self.shared.clone()
     }
 
-    /// Waits until a completion can be polled: true, or until `patience` ends: false. `None` waits for ever.
-    ///
-    /// Arms the queue, looks once more and only then sleeps, so that no completion is missed; reads and acknowledges the
-    /// channel's events itself.
-    ///
-    /// Calls `ibv_req_notify_cq` and `ibv_get_cq_event`
-    /// ([man 3](https://man7.org/linux/man-pages/man3/ibv_get_cq_event.3.html)). Blocks: yes.
-    ///
-    /// # Errors
-    ///
-    /// [`State`](ErrorKind::State) when the queue was made without a channel; what the kernel or the provider reports.
-    #[doc(alias = "ibv_get_cq_event")]
-    #[doc(alias = "ibv_req_notify_cq")]
-    #[doc(alias = "rdma_get_send_comp")]
-    #[doc(alias = "rdma_get_recv_comp")]
-    pub fn wait(&mut self, patience: Option<Duration>) -> Result<bool> {
-        let deadline = os::deadline_after(patience);
-        loop {
-            if self.arm()? {
-                return Ok(true);
-            }
-            let Some(watch) = self.event_fd() else {
-                return Err(no_channel("ibv_get_cq_event"));
-            };
-            if os::wait_readable([watch], deadline)? == [false] {
-                return self.has_entry();
-            }
-        }
-    }
-
-    /// Asks to be told of the next completion, then looks once more: true when a completion can be polled now, and there is
-    /// nothing to wait for.
-    ///
-    /// After false, [`event_fd`](Self::event_fd) becomes readable with the next completion, or when there is something else for
-    /// the queue's owner to do: then arm again, and poll. So an event loop misses nothing:
-    ///
-    /// ```no_run
-    /// # fn run(cq: &mut rdmacm::CompletionQueue, wait: impl Fn(std::os::fd::BorrowedFd<'_>)) -> Result<(), rdmacm::Error> {
-    /// loop {
-    ///     while let Some(completion) = cq.poll()? {
-    ///         println!("{completion:?}");
-    ///     }
-    ///     if !cq.arm()? {
-    ///         // `poll`, `epoll` or an async runtime, beside whatever else there is to wait for.
-    ///         wait(cq.event_fd().expect("made with a channel"));
-    ///     }
-    /// }
-    /// # }
-    /// ```
-    ///
-    /// Calls `ibv_req_notify_cq`, and `ibv_get_cq_event` for what is pending
-    /// ([man 3](https://man7.org/linux/man-pages/man3/ibv_get_cq_event.3.html)). Blocks: no.
-    ///
-    /// # Errors
-    ///
-    /// [`State`](ErrorKind::State) when the queue was made without a channel; what the kernel or the provider reports.
-    #[doc(alias = "ibv_req_notify_cq")]
-    pub fn arm(&mut self) -> Result<bool> {
-        const OP: &str = "ibv_req_notify_cq";
-        if !self.unread.is_empty() {
-            return Ok(true);
-        }
-        let Some(events) = &self.shared.inner.events else {
-            return Err(no_channel(OP));
-        };
-        if self.armed {
-            self.shared.mailbox().hear();
-            // SAFETY: the channel's only queue is this one.
-            unsafe { events.channel.drain() }?;
-        }
-        self.armed = true;
-        // SAFETY: `ibv_req_notify_cq` wants a queue that was made with a channel, which was checked.
-        let returned = unsafe { rdma_sys::ibv_req_notify_cq(self.shared.as_raw(), 0) };
-        errno_of_verbs(returned).map_err(|errno| Error::os(OP, errno))?;
-        self.has_entry()
-    }
-
-    /// The descriptor to wait for after [`arm`](Self::arm), never to be read; `None` when the queue was made without a channel.
-    #[must_use]
-    pub fn event_fd(&self) -> Option<BorrowedFd<'_>> {
-        let events = self.shared.inner.events.as_ref()?;
-        Some(events.watch.as_fd())
-    }
-
     /// Makes room for `wanted` entries, none of which is in use.
     pub(super) fn grow(&mut self, wanted: usize) {
         let entries = allocate(wanted);
@@ -312,14 +204,6 @@ impl Drop for CompletionQueue {
     fn drop(&mut self) {
         free(self.entries, self.room);
     }
-}
-
-fn no_channel(op: &'static str) -> Error {
-    Error::state(
-        op,
-        "a completion queue with a channel (`create_cq_with_channel`)",
-        "this one was made without",
-    )
 }
 
 impl fmt::Debug for CompletionQueue {
@@ -358,6 +242,10 @@ impl CqHandle {
 
     pub(super) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    pub(super) fn events(&self) -> Option<&Events> {
+        self.inner.events.as_ref()
     }
 
     pub(super) fn mailbox(&self) -> &Mailbox {

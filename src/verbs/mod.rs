@@ -81,6 +81,7 @@ mod loan;
 mod mailbox;
 mod mapped;
 mod mtu;
+mod notify;
 mod op;
 mod owner;
 mod pd;
