@@ -96,6 +96,10 @@ fn a_write_arrives_and_its_immediate_value_tells_so() {
     {
         Completion::Received(received) => {
             assert_eq!(received.imm(), Some(0xfeed_0001));
+            assert_eq!(
+                (received.byte_len(), received.is_write_with_imm()),
+                (5, true)
+            );
             assert_eq!(received.user(), 9);
             assert_eq!(received.into_buf().len(), 0, "the bytes went elsewhere");
         }
@@ -139,6 +143,10 @@ fn a_send_carries_an_immediate_value() {
     {
         Completion::Received(received) => {
             assert_eq!(received.imm(), Some(77));
+            assert_eq!(
+                (received.byte_len(), received.is_write_with_imm()),
+                (13, false)
+            );
             assert_eq!(*received.into_buf(), *b"with a number");
         }
         other => panic!("not a receive: {other:?}"),

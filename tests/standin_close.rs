@@ -207,6 +207,59 @@ fn halves_of_two_pairs_cannot_be_closed() {
 
 #[test]
 #[ignore = "needs the stand-in libraries: cargo xtask test"]
+fn a_receive_says_how_much_came_and_whether_a_write_used_it_up() {
+    let standin = Standin::start();
+    let fabric = Fabric::new();
+    let (cq, mut far_cq) = (fabric.cq(16), fabric.cq(16));
+    let pool = fabric.pd.pool(8, SIZE).unwrap();
+    let (mut near, mut far) = fabric.link(&init(&cq, 4), &init(&far_cq, 4));
+    let target = fabric.target(SIZE);
+    let buf = |length| {
+        let mut buf = pool.take().unwrap();
+        buf.set_len(length);
+        buf
+    };
+    let write = Work::write_with_imm(target.remote(), 9);
+    for (work, written) in [(Work::send_with_imm(9), false), (write, true)] {
+        far.recv.post(pool.take().unwrap(), 1).unwrap();
+        far.recv.post([0; 2].map(|_| buf(SIZE)), 2).unwrap();
+        near.send.post(work, buf(7), 3).unwrap();
+        near.send.post(work, buf(5), 4).unwrap();
+        match far_cq.poll().unwrap() {
+            Some(Completion::Received(received)) => {
+                let told = (received.byte_len(), received.is_write_with_imm());
+                assert_eq!(told, (7, written));
+                assert_eq!(received.into_buf().len(), if written { 0 } else { 7 });
+            }
+            other => panic!("not a receive: {other:?}"),
+        }
+        match far_cq.poll().unwrap() {
+            Some(Completion::Pieces(pieces)) => {
+                let told = (pieces.byte_len(), pieces.is_write_with_imm());
+                assert_eq!(told, (5, written));
+            }
+            other => panic!("no pieces: {other:?}"),
+        };
+    }
+    // Of a request that failed, neither is defined.
+    far.recv.post(pool.take().unwrap(), 5).unwrap();
+    far.to_error().unwrap();
+    match far_cq.poll().unwrap() {
+        Some(Completion::Received(received)) => {
+            assert_eq!(received.status(), Status::FLUSHED);
+            assert_eq!(
+                (received.byte_len(), received.is_write_with_imm()),
+                (0, false)
+            );
+        }
+        other => panic!("not a receive: {other:?}"),
+    }
+    drop((near, far, cq, far_cq, pool, target, fabric));
+    standin.nothing_left();
+}
+
+#[test]
+#[ignore = "needs the stand-in libraries: cargo xtask test"]
 fn a_message_fills_buffers_one_after_the_other() {
     let standin = Standin::start();
     let fabric = Fabric::new();

@@ -76,6 +76,7 @@ fn borrowed_memory_is_sent_received_written_and_read() {
         let lent = match scope.poll()? {
             Some(Scoped::LentMut(lent)) => {
                 assert_eq!((lent.user(), lent.imm()), (3, Some(77)));
+                assert_eq!((lent.byte_len(), lent.is_write_with_imm()), (5, false));
                 lent.into_lent()
             }
             other => panic!("not what was lent: {other:?}"),

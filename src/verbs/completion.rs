@@ -115,6 +115,23 @@ impl Done<'_> {
         self.wc.byte_len.min(capacity)
     }
 
+    /// How many bytes came with a receive, wherever they went.
+    #[inline]
+    pub(super) fn byte_len(&self) -> u32 {
+        if self.is_success() {
+            self.wc.byte_len
+        } else {
+            0
+        }
+    }
+
+    /// Whether a receive was used up by a write with an immediate value.
+    #[inline]
+    pub(super) fn is_write_with_imm(&self) -> bool {
+        // The opcode of a failed completion is undefined.
+        self.is_success() && self.wc.opcode == ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM
+    }
+
     #[inline]
     fn extra(&self, flag: u32) -> Option<u32> {
         // On an errored completion only wr_id, status, qp_num and vendor_err are defined.
@@ -304,6 +321,24 @@ impl<'c> Received<'c> {
         self.done.imm()
     }
 
+    /// How many bytes came: into the buffer or, with a [write](Self::is_write_with_imm), into the memory that was exposed. 0
+    /// unless the request was carried out.
+    #[inline]
+    #[must_use]
+    pub fn byte_len(&self) -> u32 {
+        self.done.byte_len()
+    }
+
+    /// Whether it was a write with an immediate value that used this receive up, and no message: the bytes are in the memory
+    /// that was exposed, and the buffer is empty. False unless the request was carried out.
+    #[doc(alias = "IBV_WC_RECV_RDMA_WITH_IMM")]
+    #[doc(alias = "opcode")]
+    #[inline]
+    #[must_use]
+    pub fn is_write_with_imm(&self) -> bool {
+        self.done.is_write_with_imm()
+    }
+
     /// The key of the memory window that the message has invalidated, if it did.
     #[doc(alias = "IBV_WC_WITH_INV")]
     #[doc(alias = "invalidated_rkey")]
@@ -313,7 +348,6 @@ impl<'c> Received<'c> {
     }
 
     /// The message: the buffer, as long as what arrived, and empty unless the request was carried out.
-    #[doc(alias = "byte_len")]
     #[inline]
     #[must_use]
     pub fn into_buf(self) -> Buf {

@@ -119,6 +119,24 @@ impl<'c> Pieces<'c> {
         }
     }
 
+    /// How many bytes came with a message, as [`Received::byte_len`](super::Received::byte_len) says; 0 for a request of a send
+    /// queue.
+    #[must_use]
+    pub fn byte_len(&self) -> u32 {
+        match self.op() {
+            Op::Receive => self.done().byte_len(),
+            _ => 0,
+        }
+    }
+
+    /// Whether it was a write with an immediate value that used a receive up, as
+    /// [`Received::is_write_with_imm`](super::Received::is_write_with_imm) says.
+    #[doc(alias = "IBV_WC_RECV_RDMA_WITH_IMM")]
+    #[must_use]
+    pub fn is_write_with_imm(&self) -> bool {
+        self.op() == Op::Receive && self.done().is_write_with_imm()
+    }
+
     /// The key of the memory window that a message has invalidated, if it did.
     #[must_use]
     pub fn invalidated(&self) -> Option<u32> {
