@@ -258,18 +258,49 @@ fn a_program_that_holds_every_buffer_is_told_so() {
     device();
     let (mut client, mut server) = connected(&Options::new().queue_depth(1));
     let mut held = Vec::new();
-    for _ in 0..3 {
+    for _ in 0..2 {
         client.send(b"hold me").expect("send");
         held.push(server.recv().expect("recv").expect("a message"));
     }
     let error = server.recv().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::QueueFull, "{error}");
+    assert_eq!(error.kind(), ErrorKind::BuffersHeld, "{error}");
+    assert_eq!(
+        io::Error::from(error).kind(),
+        io::ErrorKind::ResourceBusy,
+        "who tries again at WouldBlock would do so for ever"
+    );
+    // The third is for sends.
+    let own = server.buffer().expect("a buffer to send");
+    let error = server.buffer().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BuffersHeld, "{error}");
+    server.send_buf(own).expect("send");
+    assert!(client.recv().expect("recv").is_some());
     held.pop();
     client.send(b"another").expect("send");
     assert_eq!(
         *server.recv().expect("recv").expect("a message"),
         *b"another"
     );
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn messages_that_wait_to_be_received_leave_sends_their_buffers() {
+    device();
+    let (mut client, mut server) = connected(&Options::new().queue_depth(2));
+    let mut pushed = 0_u8;
+    for round in 0..20_u8 {
+        if pushed < 4 {
+            server.send(&[pushed]).expect("push");
+            pushed += 1;
+        }
+        // The server receives while the client does not: what it has pushed piles up at the client.
+        client.send(&[round]).expect("send without receiving");
+        assert_eq!(*server.recv().expect("recv").expect("a message"), [round]);
+    }
+    for number in 0..pushed {
+        assert_eq!(*client.recv().expect("recv").expect("a message"), [number]);
+    }
 }
 
 #[test]

@@ -37,8 +37,11 @@ pub enum ErrorKind {
     Closed,
     /// Time ran out.
     TimedOut,
-    /// Every slot of a queue is in use.
+    /// Every slot of a queue is in use: poll its completion queue, and try again.
     QueueFull,
+    /// The program holds every buffer of a [`Connection`](crate::Connection) that the call could use. To try again is of no
+    /// use before it has dropped or sent some.
+    BuffersHeld,
     /// A work request completed with an error.
     WorkFailed,
     /// Memory, locked memory or another resource ran out.
@@ -87,6 +90,7 @@ impl From<ErrorKind> for io::ErrorKind {
             ErrorKind::Closed => Self::NotConnected,
             ErrorKind::TimedOut => Self::TimedOut,
             ErrorKind::QueueFull => Self::WouldBlock,
+            ErrorKind::BuffersHeld => Self::ResourceBusy,
             ErrorKind::OutOfMemory => Self::OutOfMemory,
             ErrorKind::WorkFailed | ErrorKind::Other => Self::Other,
         }
@@ -113,6 +117,7 @@ impl fmt::Display for ErrorKind {
             Self::Closed => "closed",
             Self::TimedOut => "timed out",
             Self::QueueFull => "queue full",
+            Self::BuffersHeld => "the program holds every buffer",
             Self::WorkFailed => "work request failed",
             Self::OutOfMemory => "out of memory",
             Self::Other => "other",

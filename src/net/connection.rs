@@ -52,13 +52,16 @@ impl Connection {
     /// peer's device has it.
     ///
     /// Calls `ibv_post_send` ([man 3](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)). Blocks: while
-    /// [`queue_depth`](crate::Options::queue_depth) messages are on their way, for as long as the peer takes none.
+    /// [`queue_depth`](crate::Options::queue_depth) messages are on their way, for as long as the peer takes none. What arrives
+    /// meanwhile is kept for `recv`, up to twice that many messages: two ends that send more and receive nothing wait for each
+    /// other, as with TCP.
     ///
     /// # Errors
     ///
     /// [`TooLarge`](ErrorKind::TooLarge) for more than [`message_size`](crate::Options::message_size) bytes;
     /// [`Disconnected`](ErrorKind::Disconnected); [`WorkFailed`](ErrorKind::WorkFailed) with the status of the message that
-    /// the connection failed with; [`QueueFull`](ErrorKind::QueueFull) when the program holds every buffer.
+    /// the connection failed with; [`BuffersHeld`](ErrorKind::BuffersHeld) when the program holds every buffer that there is
+    /// for sends, of which messages that wait to be received take none.
     #[doc(alias = "ibv_post_send")]
     pub fn send(&mut self, data: &[u8]) -> Result<()> {
         let size = self.message_size();
@@ -88,10 +91,13 @@ impl Connection {
 
     /// A buffer to fill and send, as long as the longest message. What it holds is what its last use left.
     ///
+    /// At least [`queue_depth`](crate::Options::queue_depth) buffers are for sends, those on their way included; waits for one
+    /// of them to come back.
+    ///
     /// # Errors
     ///
-    /// [`QueueFull`](ErrorKind::QueueFull) when the program holds every buffer: drop some. Otherwise as for
-    /// [`send`](Self::send).
+    /// [`BuffersHeld`](ErrorKind::BuffersHeld) when the program holds all of them, and none is on its way: send or drop some.
+    /// Otherwise as for [`send`](Self::send).
     pub fn buffer(&mut self) -> Result<Buf> {
         self.traffic.buffer()
     }
@@ -128,7 +134,8 @@ impl Connection {
     ///
     /// [`WorkFailed`](ErrorKind::WorkFailed) with the status of the message that the connection failed with, such as one from
     /// the peer that is longer than [`message_size`](crate::Options::message_size);
-    /// [`DeviceRemoved`](ErrorKind::DeviceRemoved); [`QueueFull`](ErrorKind::QueueFull) when the program holds every buffer.
+    /// [`DeviceRemoved`](ErrorKind::DeviceRemoved); [`BuffersHeld`](ErrorKind::BuffersHeld) when the program holds every buffer
+    /// that is not for sends, twice [`queue_depth`](crate::Options::queue_depth).
     #[doc(alias = "ibv_poll_cq")]
     pub fn recv(&mut self) -> Result<Option<Buf>> {
         self.traffic.receive(None)

@@ -4,8 +4,8 @@ use crate::cm::ConnParam;
 
 /// How large a connection is, what it says when it is made, and how long that may take.
 ///
-/// A connection locks three times `queue_depth` times `message_size` bytes of memory (one set posted, one for the program to
-/// hold, one for sends) and has five file descriptors open: a server of many connections needs `LimitMEMLOCK=` and
+/// A connection locks three times `queue_depth` times `message_size` bytes of memory (one set posted, one that waits to be
+/// received or is with the program, one for sends) and has five file descriptors open: a server of many connections needs `LimitMEMLOCK=` and
 /// `LimitNOFILE=`, a shell `ulimit -l` and `ulimit -n`.
 #[derive(Clone, Debug)]
 #[must_use]
@@ -33,7 +33,8 @@ impl Options {
         self
     }
 
-    /// How many messages may have arrived and not been received yet; above that, the peer's sends wait.
+    /// How many messages the device takes while this side is busy elsewhere; above that, the peer's sends wait. As many may be
+    /// on their way from this side before a send waits.
     pub fn queue_depth(mut self, messages: u32) -> Self {
         self.queue_depth = messages;
         self
@@ -52,8 +53,9 @@ impl Options {
         self
     }
 
-    /// How long making the connection may take in all: a connection that does not stand by then is
-    /// [`TimedOut`](crate::ErrorKind::TimedOut).
+    /// How long making the connection may take, with all its steps: a connection that does not stand by then is
+    /// [`TimedOut`](crate::ErrorKind::TimedOut). A [`Connector`](crate::Connector) gives as much to each address that a name
+    /// stands for.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self

@@ -24,7 +24,7 @@ impl Prepared {
             .max_send_wr(depth)
             .max_recv_wr(depth);
         let mut qp = create_qp(&pd, &init)?;
-        // One set is posted, one may be with the program, one is for sends.
+        // One set is posted, one may be with the program or in the inbox, and one is kept for sends: `Traffic::replenish`.
         let pool = pd.pool(depth as usize * 3, options.message_size)?;
         for buf in (0..depth).map_while(|_| pool.take()) {
             qp.recv.post(buf, 0)?;

@@ -106,8 +106,8 @@ impl Traffic {
             if self.sending == 0 {
                 return Err(Error::plain(
                     SEND,
-                    ErrorKind::QueueFull,
-                    "the program holds every buffer of the connection; drop some that were received",
+                    ErrorKind::BuffersHeld,
+                    "the program holds every buffer that the connection has for sends; send or drop some",
                 ));
             }
             self.await_send(None, false)?;
@@ -162,8 +162,8 @@ impl Traffic {
             if self.posted == 0 && self.sending == 0 && self.ended.is_none() {
                 return Err(Error::plain(
                     RECV,
-                    ErrorKind::QueueFull,
-                    "the program holds every buffer of the connection; drop some that were received",
+                    ErrorKind::BuffersHeld,
+                    "the program holds every buffer that the connection has for receives; drop some that were received",
                 ));
             }
             match self.turn(deadline)? {
@@ -180,9 +180,14 @@ impl Traffic {
         }
     }
 
-    /// Posts as many receives as there are buffers for, unless the connection has ended.
+    /// Posts as many receives as there are buffers for, unless the connection has ended. One set of buffers is kept for sends,
+    /// those that are on their way included.
     fn replenish(&mut self) -> Result<()> {
         while self.ended.is_none() && self.posted < self.qp.recv.depth() {
+            let kept = self.qp.send.depth().saturating_sub(self.sending) as usize;
+            if self.pool.available() <= kept {
+                break;
+            }
             let Some(buf) = self.pool.take() else { break };
             match self.qp.recv.post(buf, 0) {
                 Ok(()) => self.posted += 1,
