@@ -268,7 +268,7 @@ fn two_devices_that_do_not_reach_each_other_time_out_with_both_addresses() {
 
         let connector = Connector::with(Options::new().timeout(Duration::from_secs(2)));
         let error = connector
-            .local_addr(at(ADDR, 0))
+            .bind(at(ADDR, 0))
             .connect(listening.addr())
             .map(drop)
             .unwrap_err();

@@ -42,7 +42,8 @@ pub enum ErrorKind {
     /// The program holds every buffer of a [`Connection`](crate::Connection) that the call could use. To try again is of no
     /// use before it has dropped or sent some.
     BuffersHeld,
-    /// A work request completed with an error.
+    /// A work request completed with an error. Its [`status`](crate::Error::status) says which, and decides which
+    /// [`io::ErrorKind`] it becomes: a peer that does not answer is `TimedOut`.
     WorkFailed,
     /// Memory, locked memory or another resource ran out.
     OutOfMemory,

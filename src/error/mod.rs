@@ -277,13 +277,37 @@ impl std::error::Error for Error {}
 
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
-        Self::new(error.kind().into(), error)
+        // A request that failed says by its status what kind of failure it is.
+        let kind = match error.status() {
+            Some(status) => status.io_kind(),
+            None => error.kind().into(),
+        };
+        Self::new(kind, error)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_request_that_failed_is_the_io_error_of_its_status() {
+        for (status, io_kind) in [
+            (Status::RETRY_EXCEEDED, io::ErrorKind::TimedOut),
+            (Status::RNR_RETRY_EXCEEDED, io::ErrorKind::TimedOut),
+            (Status::FLUSHED, io::ErrorKind::ConnectionReset),
+            (Status::REMOTE_ACCESS, io::ErrorKind::PermissionDenied),
+            (Status::REMOTE_INVALID, io::ErrorKind::InvalidInput),
+            (Status::LOCAL_PROTECTION, io::ErrorKind::InvalidInput),
+            (Status::LOCAL_LENGTH, io::ErrorKind::InvalidData),
+            (Status::from_raw(11), io::ErrorKind::ConnectionAborted),
+            (Status::from_raw(99), io::ErrorKind::Other),
+        ] {
+            let error = Error::new("ibv_post_send", Cause::Completion { status });
+            assert_eq!(error.kind(), ErrorKind::WorkFailed);
+            assert_eq!(io::Error::from(error).kind(), io_kind, "{status}");
+        }
+    }
 
     #[test]
     fn the_text_names_the_call_the_addresses_and_the_errno() {

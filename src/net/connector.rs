@@ -43,7 +43,8 @@ impl Connector {
     }
 
     /// Connects from this address, and so from the device that has it. Port 0 is a port of the kernel's choice.
-    pub fn local_addr(mut self, addr: SocketAddr) -> Self {
+    #[doc(alias = "rdma_bind_addr")]
+    pub fn bind(mut self, addr: SocketAddr) -> Self {
         self.local = Some(addr);
         self
     }

@@ -86,7 +86,7 @@ impl Listener {
         self.local
     }
 
-    /// Waits for a connection request and accepts it.
+    /// Waits for a connection request and accepts it. Who it is says [`Connection::peer_addr`].
     ///
     /// It returns when the connection stands: a peer that does not answer holds up the next one, for 30 seconds. A server of
     /// more than one peer accepts in several threads, or takes [`request`](Self::request)s and has a thread answer each.

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::io;
 
 use rdma_sys::ibv_wc_status;
 
@@ -77,6 +78,29 @@ impl Status {
     #[must_use]
     pub const fn is_success(self) -> bool {
         self.0 == Self::SUCCESS.0
+    }
+
+    /// What a user of sockets would expect in place of a request that failed so.
+    pub(crate) fn io_kind(self) -> io::ErrorKind {
+        match ibv_wc_status(self.0) {
+            // The peer does not answer, or has taken nothing for as long as it was tried.
+            ibv_wc_status::IBV_WC_RETRY_EXC_ERR
+            | ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR
+            | ibv_wc_status::IBV_WC_RESP_TIMEOUT_ERR => io::ErrorKind::TimedOut,
+            // As `Disconnected`.
+            ibv_wc_status::IBV_WC_WR_FLUSH_ERR => io::ErrorKind::ConnectionReset,
+            ibv_wc_status::IBV_WC_REM_OP_ERR | ibv_wc_status::IBV_WC_REM_ABORT_ERR => {
+                io::ErrorKind::ConnectionAborted
+            }
+            ibv_wc_status::IBV_WC_REM_ACCESS_ERR => io::ErrorKind::PermissionDenied,
+            // The request was no good to the peer, or to the device.
+            ibv_wc_status::IBV_WC_REM_INV_REQ_ERR | ibv_wc_status::IBV_WC_LOC_PROT_ERR => {
+                io::ErrorKind::InvalidInput
+            }
+            // What came does not fit.
+            ibv_wc_status::IBV_WC_LOC_LEN_ERR => io::ErrorKind::InvalidData,
+            _ => io::ErrorKind::Other,
+        }
     }
 
     fn text(self) -> Option<&'static str> {
