@@ -111,7 +111,7 @@ pub use self::cm::{
     Notice, Offer, Token, UDP_QKEY, frame, unframe,
 };
 pub use self::error::{Error, ErrorKind, Result};
-pub use self::net::{Connection, Connector, Incoming, Listener, Options, Request};
+pub use self::net::{Closer, Connection, Connector, Incoming, Listener, Options, Parts, Request};
 pub use self::status::{LookupStatus, RejectReason, Rejection, Status};
 pub use self::verbs::{
     Access, AddressHandle, AddressVector, AsyncEvent, AsyncEventType, AsyncEvents, AsyncSource,

@@ -37,6 +37,8 @@ send_and_sync!(
     Connection,
     Connector,
     Context,
+    Closer,
+    Parts,
     CqHandle,
     Datagram<'static>,
     DatagramBuf,

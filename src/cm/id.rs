@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use rdma_sys::{rdma_cm_id, rdma_port_space};
 
@@ -32,6 +32,17 @@ use crate::verbs::{Context, DatagramPair, ProtectionDomain, QueuePair, QueuePair
 #[doc(alias = "rdma_destroy_id")]
 pub struct CmId {
     handle: Arc<Handle>,
+}
+
+/// An id that is not kept alive.
+#[derive(Clone)]
+pub(crate) struct WeakId(Weak<Handle>);
+
+impl WeakId {
+    /// The id, if it is still there; it is not destroyed as long as this is.
+    pub(crate) fn upgrade(&self) -> Option<CmId> {
+        self.0.upgrade().map(CmId::from_handle)
+    }
 }
 
 impl CmId {
@@ -91,6 +102,10 @@ impl CmId {
 
     pub(super) fn from_handle(handle: Arc<Handle>) -> Self {
         Self { handle }
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakId {
+        WeakId(Arc::downgrade(&self.handle))
     }
 
     pub(super) fn handle(&self) -> &Arc<Handle> {

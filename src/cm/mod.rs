@@ -58,6 +58,7 @@ pub use self::event_status::EventStatus;
 pub use self::framing::{frame, unframe};
 pub use self::handle::Token;
 pub use self::id::CmId;
+pub(crate) use self::id::WeakId;
 pub use self::lookup::{Destination, LookupFailure, LookupRequest, UDP_QKEY};
 pub use self::multicast::{JoinState, Membership};
 pub use self::option::Notice;

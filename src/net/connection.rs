@@ -1,11 +1,13 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::closer::Closer;
+use super::parts::Parts;
 use super::prepared::Prepared;
 use super::traffic::{SEND, Traffic};
 use crate::cm::{CmId, EventChannel, Negotiated};
 use crate::error::{Error, ErrorKind, Result};
-use crate::os;
+use crate::os::{self, Deadline};
 use crate::verbs::Buf;
 
 /// How long [`Connection::close`] waits for the peer to take what was sent.
@@ -64,6 +66,20 @@ impl Connection {
     /// for sends, of which messages that wait to be received take none.
     #[doc(alias = "ibv_post_send")]
     pub fn send(&mut self, data: &[u8]) -> Result<()> {
+        self.send_until(data, None)
+    }
+
+    /// Sends `data` as one message, as [`send`](Self::send) does, but waits at most for `patience` when there is no room.
+    ///
+    /// # Errors
+    ///
+    /// As for [`send`](Self::send), and [`TimedOut`](ErrorKind::TimedOut): the message is not sent, and the connection is as it
+    /// was.
+    pub fn send_timeout(&mut self, data: &[u8], patience: Duration) -> Result<()> {
+        self.send_until(data, os::deadline_after(Some(patience)))
+    }
+
+    fn send_until(&mut self, data: &[u8], deadline: Deadline) -> Result<()> {
         let size = self.message_size();
         if data.len() > size {
             return Err(Error::too_large(
@@ -74,9 +90,9 @@ impl Connection {
                 "make both ends with a larger `Options::message_size`",
             ));
         }
-        let mut buf = self.buffer()?;
+        let mut buf = self.traffic.buffer(deadline)?;
         buf.fill_from(data);
-        self.send_buf(buf)
+        self.traffic.send(buf, deadline)
     }
 
     /// Sends what is in `buf`, one of this connection's buffers, without copying it: from [`buffer`](Self::buffer) or as it
@@ -86,7 +102,7 @@ impl Connection {
     ///
     /// As for [`send`](Self::send), and [`InvalidInput`](ErrorKind::InvalidInput) for a buffer of another connection.
     pub fn send_buf(&mut self, buf: Buf) -> Result<()> {
-        self.traffic.send(buf)
+        self.traffic.send(buf, None)
     }
 
     /// A buffer to fill and send, as long as the longest message. What it holds is what its last use left.
@@ -99,7 +115,7 @@ impl Connection {
     /// [`BuffersHeld`](ErrorKind::BuffersHeld) when the program holds all of them, and none is on its way: send or drop some.
     /// Otherwise as for [`send`](Self::send).
     pub fn buffer(&mut self) -> Result<Buf> {
-        self.traffic.buffer()
+        self.traffic.buffer(None)
     }
 
     /// Waits until the peer's device has every message that was sent.
@@ -174,13 +190,34 @@ impl Connection {
     /// manager reports. The connection has ended all the same.
     pub fn close(mut self) -> Result<()> {
         let sent = match self.traffic.flush(os::deadline_after(Some(FLUSH)), true) {
-            Err(error) if error.kind() == ErrorKind::Disconnected => Ok(()),
+            Err(error) if matches!(error.kind(), ErrorKind::Disconnected | ErrorKind::Closed) => {
+                Ok(())
+            }
             other => other,
         };
         let disconnected = self.traffic.disconnect();
         let drained = self.traffic.drain(os::deadline_after(Some(DRAIN)));
         let destroyed = self.traffic.qp.destroy();
         sent.and(disconnected).and(drained).and(destroyed)
+    }
+
+    /// What ends this connection from another thread, while this one waits in it.
+    #[must_use]
+    pub fn closer(&self) -> Closer {
+        self.traffic.closer()
+    }
+
+    /// The id of the connection, for what is not wrapped here. Its events belong to this connection: an id that is moved to
+    /// another channel tells it no more of its end.
+    #[must_use]
+    pub fn id(&self) -> &CmId {
+        &self.traffic.id
+    }
+
+    /// The parts of the connection, which stands and goes on: for what this layer does not do. A [`Closer`] still disconnects.
+    #[must_use]
+    pub fn into_parts(self) -> Parts {
+        self.traffic.into_parts()
     }
 
     /// The connection's own address.

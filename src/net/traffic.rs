@@ -1,6 +1,10 @@
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::closer::Closer;
+use super::parts::Parts;
 use super::prepared::Prepared;
 use crate::cm::{CmId, EventChannel, EventKind};
 use crate::error::{Cause, Error, ErrorKind, Result};
@@ -27,6 +31,8 @@ pub(super) struct Traffic {
     lost: bool,
     /// Why nothing more can be sent, and nothing more arrives. Once set, it stays.
     ended: Option<Ended>,
+    /// Whether a [`Closer`] has ended the connection.
+    closed: Arc<AtomicBool>,
     pub(super) id: CmId,
     channel: EventChannel,
 }
@@ -38,6 +44,8 @@ pub(super) enum Ended {
     Disconnected,
     /// The device is gone.
     DeviceRemoved,
+    /// A [`Closer`] has disconnected.
+    Closed,
     /// A work request failed, and the queue pair with it.
     Failed { op: &'static str, status: Status },
 }
@@ -62,13 +70,29 @@ impl Traffic {
             sending: 0,
             lost: false,
             ended: None,
+            closed: Arc::default(),
             id,
             channel,
         }
     }
 
+    pub(super) fn closer(&self) -> Closer {
+        Closer::new(&self.closed, &self.id, &self.channel)
+    }
+
+    pub(super) fn into_parts(self) -> Parts {
+        Parts {
+            qp: self.qp,
+            cq: self.cq,
+            received: self.inbox.into(),
+            pool: self.pool,
+            id: self.id,
+            channel: self.channel,
+        }
+    }
+
     /// Posts `buf` for sending, when there is room for it.
-    pub(super) fn send(&mut self, buf: Buf) -> Result<()> {
+    pub(super) fn send(&mut self, buf: Buf, deadline: Deadline) -> Result<()> {
         if !buf.is_of(&self.pool) {
             return Err(Error::plain(
                 SEND,
@@ -77,8 +101,9 @@ impl Traffic {
             ));
         }
         while self.sending == self.qp.send.depth() {
-            self.await_send(None, false)?;
+            self.await_send(deadline, false)?;
         }
+        self.heed_closer();
         if let Some(ended) = self.ended {
             return Err(self.error_of(ended, SEND));
         }
@@ -95,8 +120,9 @@ impl Traffic {
     }
 
     /// A buffer that nobody uses; waits for sends to give theirs back.
-    pub(super) fn buffer(&mut self) -> Result<Buf> {
+    pub(super) fn buffer(&mut self, deadline: Deadline) -> Result<Buf> {
         loop {
+            self.heed_closer();
             if let Some(ended) = self.ended {
                 return Err(self.error_of(ended, SEND));
             }
@@ -110,7 +136,7 @@ impl Traffic {
                     "the program holds every buffer that the connection has for sends; send or drop some",
                 ));
             }
-            self.await_send(None, false)?;
+            self.await_send(deadline, false)?;
         }
     }
 
@@ -211,7 +237,8 @@ impl Traffic {
             if let Some(ended) = self.ended {
                 return Ok(Turn::Ended(ended));
             }
-            if self.read_events()? || self.cq.arm()? {
+            // Reading events may take the wake of a closer, so it is looked for afterwards.
+            if self.read_events()? || self.heed_closer() || self.cq.arm()? {
                 continue;
             }
             let Some(completions) = self.cq.event_fd() else {
@@ -260,8 +287,9 @@ impl Traffic {
             self.fail(Ended::Failed { op, status });
             return Ok(());
         }
-        // Otherwise an event may know better why.
+        // Otherwise an event, or this program, may know better why.
         self.read_events()?;
+        self.heed_closer();
         if self.ended.is_some() {
             return Ok(());
         }
@@ -281,11 +309,21 @@ impl Traffic {
         }
     }
 
+    /// Takes note that a [`Closer`] has ended the connection; true when that is news.
+    fn heed_closer(&mut self) -> bool {
+        let news = self.ended.is_none() && self.closed.load(Ordering::Acquire);
+        if news {
+            self.ended = Some(Ended::Closed);
+        }
+        news
+    }
+
     /// Reads what the connection manager has to say; true when it says that the connection has ended.
     fn read_events(&mut self) -> Result<bool> {
         let mut over = false;
         while let Some(event) = self.channel.try_event()? {
             let why = match event.kind {
+                EventKind::Disconnected(_) if self.closed.load(Ordering::Acquire) => Ended::Closed,
                 EventKind::Disconnected(_) => Ended::Disconnected,
                 EventKind::DeviceRemoval => Ended::DeviceRemoved,
                 _ => continue,
@@ -327,6 +365,11 @@ impl Traffic {
             Ended::Disconnected => {
                 Error::plain(op, ErrorKind::Disconnected, "the connection has ended")
             }
+            Ended::Closed => Error::plain(
+                op,
+                ErrorKind::Closed,
+                "the connection was closed by another part of this program",
+            ),
             Ended::DeviceRemoved => {
                 Error::plain(op, ErrorKind::DeviceRemoved, "the RDMA device was removed")
             }

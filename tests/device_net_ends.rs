@@ -1,0 +1,125 @@
+//! The blocking layer on a real device: the end that another thread gives a connection, its parts, and its buffers.
+
+mod common;
+
+use std::thread;
+use std::time::Duration;
+
+use common::{PATIENCE, any_port, device, in_time};
+use rdmacm::{Buf, Completion, Connection, Connector, ErrorKind, Listener, Options, Parts};
+
+/// The two ends of a connection, the client's first.
+fn connected(options: &Options) -> (Connection, Connection) {
+    let listener = Listener::bind(any_port()).expect("bind");
+    let (addr, options) = (listener.local_addr(), options.clone());
+    let ours = options.clone();
+    let client = thread::spawn(move || Connector::with(ours).connect(addr).expect("connect"));
+    let request = listener.request().expect("a request");
+    let server = request.accept_with(&options).expect("accept");
+    (client.join().expect("no panic"), server)
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn a_closer_ends_the_waits_of_the_thread_that_owns_the_connection() {
+    device();
+    let (mut client, mut server) = connected(&Options::new().queue_depth(1));
+    let closer = client.closer();
+    let waiter = thread::spawn(move || {
+        let received = client.recv().map(drop).unwrap_err();
+        let sent = client.send(b"too late").unwrap_err();
+        (received.kind(), sent.kind(), client.close())
+    });
+    thread::sleep(Duration::from_millis(100));
+    closer.close().expect("close");
+    let (received, sent, closed) = in_time("a closed recv", move || waiter.join().unwrap());
+    assert_eq!((received, sent), (ErrorKind::Closed, ErrorKind::Closed));
+    closed.expect("the end in order of what has ended");
+    assert!(server.recv().expect("recv").is_none(), "the peer sees it");
+    closer
+        .clone()
+        .close()
+        .expect("of a connection that is gone");
+    drop(server);
+
+    // The peer takes one message, and no more.
+    let (mut client, _server) = connected(&Options::new().queue_depth(1));
+    client.send(b"fits").expect("send");
+    client.flush().expect("flush");
+    client.send(b"waits").expect("send");
+    let patience = Duration::from_millis(200);
+    let error = client.send_timeout(b"no room", patience).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    let closer = client.closer();
+    let waiter = thread::spawn(move || client.send(b"waits for ever").unwrap_err().kind());
+    thread::sleep(Duration::from_millis(100));
+    closer.close().expect("close");
+    let sent = in_time("a closed send", move || waiter.join().unwrap());
+    assert_eq!(sent, ErrorKind::Closed);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn the_parts_of_a_connection_go_on() {
+    device();
+    let (mut client, mut server) = connected(&Options::new().queue_depth(2));
+    assert_eq!(server.id().peer_addr(), server.peer_addr());
+    client.send(b"before").expect("send");
+    client.flush().expect("flush");
+    // It polls what has arrived.
+    server.send(b"polled").expect("send");
+    server.flush().expect("flush");
+    assert_eq!(
+        *client.recv().expect("recv").expect("a message"),
+        *b"polled"
+    );
+    let mut parts = server.into_parts();
+    let before = match parts.received.pop() {
+        Some(buf) => buf,
+        None => next_received(&mut parts),
+    };
+    assert_eq!(*before, *b"before");
+    parts
+        .qp
+        .send
+        .send(before, 7)
+        .expect("the queue pair is connected");
+    assert_eq!(
+        *client.recv().expect("recv").expect("a message"),
+        *b"before"
+    );
+    client.send(b"after").expect("send");
+    assert_eq!(*next_received(&mut parts), *b"after");
+    drop(parts);
+    assert!(client.recv().expect("recv").is_none());
+}
+
+fn next_received(parts: &mut Parts) -> Buf {
+    loop {
+        assert!(parts.cq.wait(Some(PATIENCE)).expect("waiting"));
+        if let Some(Completion::Received(received)) = parts.cq.poll().expect("polling") {
+            received.check().expect("carried out");
+            return received.into_buf();
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask test"]
+fn messages_that_wait_to_be_received_leave_sends_their_buffers() {
+    device();
+    let (mut client, mut server) = connected(&Options::new().queue_depth(2));
+    let mut pushed = 0_u8;
+    for round in 0..20_u8 {
+        if pushed < 4 {
+            server.send(&[pushed]).expect("push");
+            pushed += 1;
+        }
+        // The server receives while the client does not: what it has pushed piles up at the client.
+        client.send(&[round]).expect("send without receiving");
+        assert_eq!(*server.recv().expect("recv").expect("a message"), [round]);
+    }
+    for number in 0..pushed {
+        assert_eq!(*client.recv().expect("recv").expect("a message"), [number]);
+    }
+}
