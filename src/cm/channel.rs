@@ -33,21 +33,24 @@ pub struct EventChannel {
 
 /// # Invariants
 ///
-/// `raw` is a channel whose descriptor is open and non-blocking, and stays so until `drop`; nobody else reads from it.
+/// The descriptor of `raw` is non-blocking, and stays so; nobody else reads from it.
 ///
 /// An event is read, mapped to its handle, copied and acknowledged with `gate` locked. Whatever frees or replaces what the
 /// library touches meanwhile takes it too.
 struct Inner {
-    raw: NonNull<rdma_event_channel>,
     gate: Mutex<Gate>,
-    /// Watches the channel.
+    /// Watches the channel: dropped before it.
     watch: Watch,
+    raw: RawChannel,
 }
 
+/// A channel, which nobody else destroys: its descriptor is open while this is alive.
+struct RawChannel(NonNull<rdma_event_channel>);
+
 // SAFETY: the pointer is only handed to librdmacm, which lets every thread use a channel.
-unsafe impl Send for Inner {}
-// SAFETY: as for `Send`; the fields beside the pointer are `Sync`.
-unsafe impl Sync for Inner {}
+unsafe impl Send for RawChannel {}
+// SAFETY: as for `Send`; the C structure's `fd` is set once.
+unsafe impl Sync for RawChannel {}
 
 /// What became of an event that was read.
 enum Read {
@@ -85,16 +88,15 @@ impl EventChannel {
             libc::ENOENT | libc::ENOSYS => Error::os_as(OP, errno, ErrorKind::NoDevice),
             errno => Error::os(OP, errno),
         })?;
-        let channel = RawChannel(raw);
-        rustix::io::ioctl_fionbio(channel.as_fd(), true).map_err(|errno| os_error(OP, errno))?;
-        let watch = Watch::new(channel.as_fd())?;
-        std::mem::forget(channel);
+        let raw = RawChannel(raw);
+        rustix::io::ioctl_fionbio(raw.as_fd(), true).map_err(|errno| os_error(OP, errno))?;
+        let watch = Watch::new(raw.as_fd())?;
         // INVARIANT: just made, and made non-blocking above.
         Ok(Self {
             inner: Arc::new(Inner {
-                raw,
                 gate: Mutex::default(),
                 watch,
+                raw,
             }),
         })
     }
@@ -139,7 +141,7 @@ impl EventChannel {
             match taken {
                 None => return Ok(None),
                 Some(Taken::Read(Read::Stale)) => {}
-                Some(Taken::Read(Read::Orphan(child))) => reject_orphan(child),
+                Some(Taken::Read(Read::Orphan(child))) => child.reject(),
                 Some(Taken::Read(Read::Event(event, handle))) => {
                     handle.follow_up(&event.kind);
                     return Ok(Some(event));
@@ -188,11 +190,7 @@ impl EventChannel {
     /// Has those who watch the channel look again: the kernel wakes nobody for events that came with an id from another
     /// channel.
     pub(super) fn look_again(&self) {
-        // SAFETY: the channel is alive, and its `fd` is set once.
-        let fd = unsafe { self.inner.raw.as_ref() }.fd;
-        // SAFETY: the descriptor stays open as long as the channel, which `self` keeps.
-        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-        self.inner.watch.look_again(fd);
+        self.inner.watch.look_again(self.inner.raw.as_fd());
     }
 
     /// Whether both are the same channel.
@@ -201,7 +199,7 @@ impl EventChannel {
     }
 
     pub(super) fn raw(&self) -> *mut rdma_event_channel {
-        self.inner.raw.as_ptr()
+        self.inner.raw.0.as_ptr()
     }
 
     /// Locks the gate. Order: an id's lock, then the gate. Nothing that may be the last share of a handle is dropped inside.
@@ -367,33 +365,15 @@ impl EventChannel {
     }
 }
 
-impl Drop for Aside {
-    fn drop(&mut self) {
-        for child in self.orphans.drain(..) {
-            reject_orphan(child);
-        }
-    }
-}
-
-/// Answers a request to a listener that is gone.
-fn reject_orphan(child: RawId) {
-    // SAFETY: `rdma_reject` wants the id of a request, which is known to nobody else. Its failure means that the peer has gone.
-    let _ = unsafe { rdma_sys::rdma_reject(child.as_ptr(), ptr::null(), 0) };
-    child.destroy();
-}
-
 fn os_error(op: &'static str, errno: Errno) -> Error {
     Error::os(op, errno.raw_os_error())
 }
-
-/// A channel on its way into an [`Inner`].
-struct RawChannel(NonNull<rdma_event_channel>);
 
 impl AsFd for RawChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: a channel is a readable C structure whose `fd` is set once.
         let fd = unsafe { self.0.as_ref() }.fd;
-        // SAFETY: the descriptor stays open until the channel is destroyed, and `self` is in its way.
+        // SAFETY: the descriptor stays open until the channel is destroyed, which `self` does at its end.
         unsafe { BorrowedFd::borrow_raw(fd) }
     }
 }
@@ -403,12 +383,6 @@ impl Drop for RawChannel {
         // SAFETY: `rdma_destroy_event_channel` wants a channel without ids, without events that are not acknowledged and
         // without readers: handles and requests hold a share of the `EventChannel`, and its last share is going.
         unsafe { rdma_sys::rdma_destroy_event_channel(self.0.as_ptr()) };
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        drop(RawChannel(self.raw));
     }
 }
 

@@ -31,6 +31,14 @@ pub(super) struct Aside {
     pub(super) handles: Vec<Arc<Handle>>,
 }
 
+impl Drop for Aside {
+    fn drop(&mut self) {
+        for child in self.orphans.drain(..) {
+            child.reject();
+        }
+    }
+}
+
 impl Gate {
     pub(super) fn find(&self, token: Token) -> Option<Arc<Handle>> {
         self.handles.get(&token)?.upgrade()

@@ -70,6 +70,13 @@ impl RawId {
         self.0.as_ptr()
     }
 
+    /// Answers a request to a listener that is gone: as for [`destroy`](Self::destroy), of its id, which is known to nobody else.
+    pub(super) fn reject(self) {
+        // SAFETY: `rdma_reject` wants the id of a request, as the caller says. Its failure means that the peer has gone.
+        let _ = unsafe { rdma_sys::rdma_reject(self.as_ptr(), ptr::null(), 0) };
+        self.destroy();
+    }
+
     /// Destroys the id: the owner's last act.
     pub(super) fn destroy(self) {
         // SAFETY: `rdma_destroy_id` wants an id without a queue pair and waits for its events to be acknowledged: a queue pair
