@@ -6,8 +6,8 @@ use rdma_sys::ibv_send_wr;
 
 use super::op::Op;
 use super::refused::Refused;
-use super::send_limits::post_error;
-use super::send_queue::{OP, SendQueue};
+use super::send_limits::{OP, post_error};
+use super::send_queue::SendQueue;
 use super::slot::{Held, Kind};
 
 impl SendQueue {

@@ -11,7 +11,6 @@ use rdma_sys::{ibv_ah_attr, ibv_grh};
 use super::address::AddressVector;
 use super::buf::Buf;
 use super::completion::{Done, finished};
-use super::context::Context;
 use super::datagram_buf::{DatagramBuf, FRONT};
 use super::grh::Grh;
 use super::op::Op;
@@ -24,13 +23,6 @@ use crate::status::Status;
 pub struct Datagram<'c> {
     /// Of a slot with one buffer. Beside the queue, so that a completion is two words.
     spread: &'c mut Spread,
-}
-
-/// Where the datagrams of a ring come in.
-#[derive(Debug)]
-pub(super) struct Arrivals {
-    pub(super) context: Context,
-    pub(super) port_num: u8,
 }
 
 finished!(Datagram);

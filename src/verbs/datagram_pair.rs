@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use rdma_sys::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_state, ibv_qp_type};
 
+use super::arrivals::Arrivals;
 use super::attachment::Attachment;
 use super::cq::CompletionQueue;
-use super::datagram::Arrivals;
 use super::datagram_recv::DatagramReceiveQueue;
 use super::datagram_send::DatagramSendQueue;
 use super::gid::Gid;

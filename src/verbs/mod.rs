@@ -51,6 +51,7 @@
 mod ack_timeout;
 mod address;
 mod ah;
+mod arrivals;
 mod async_event;
 mod async_reader;
 mod attached;

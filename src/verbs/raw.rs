@@ -6,8 +6,8 @@ use std::ptr;
 use rdma_sys::{ibv_recv_wr, ibv_send_wr};
 
 use super::recv_queue::ReceiveQueue;
-use super::send_limits::post_error;
-use super::send_queue::{OP, SendQueue};
+use super::send_limits::{OP, post_error};
+use super::send_queue::SendQueue;
 use crate::error::Error;
 
 /// A raw post that failed.

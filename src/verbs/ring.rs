@@ -6,8 +6,8 @@ use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use super::arrivals::Arrivals;
 use super::buf::{Buf, Piece};
-use super::datagram::Arrivals;
 use super::slot::{Kind, MARKS, NEVER, Slot};
 use super::stage::Further;
 

@@ -1,7 +1,9 @@
-use super::send_queue::OP;
 use super::stage::Stage;
 use super::work::{Fetch, Work};
 use crate::error::{Error, ErrorKind, Result};
+
+/// The call that posts to a send queue.
+pub(super) const OP: &str = "ibv_post_send";
 
 /// What one request may hold.
 #[derive(Clone, Copy, Debug)]

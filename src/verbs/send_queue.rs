@@ -12,14 +12,12 @@ use super::qp_inner::{QpInner, ended};
 use super::recv_queue::ReceiveQueue;
 use super::refused::{Refused, full};
 use super::remote::RemoteMemory;
-use super::send_limits::{SendLimits, early, no_reads, post_error, too_short};
+use super::send_limits::{OP, SendLimits, early, no_reads, post_error, too_short};
 use super::slot::{Held, Kind};
 use super::stage::{Memory, Payload, Sink, Stage};
 use super::work::{ATOMIC, Fetch, Work};
 use super::wr_post::Calls;
 use crate::error::{Error, ErrorKind, Result};
-
-pub(super) const OP: &str = "ibv_post_send";
 
 /// The sending half of a queue pair. It may live on another thread than the receiving half.
 ///

@@ -17,8 +17,8 @@ use super::op::Op;
 use super::refused::Refused;
 use super::registration::Access;
 use super::remote::RemoteMemory;
-use super::send_limits::post_error;
-use super::send_queue::{OP as POST_SEND, SendQueue};
+use super::send_limits::{OP as POST_SEND, post_error};
+use super::send_queue::SendQueue;
 use super::windows::{Opened, RawWindow, Windows};
 use crate::error::{Error, ErrorKind, Result, pointer_of};
 
