@@ -69,7 +69,7 @@ fn run(args: &Args) -> Result<(), Error> {
     };
     loop {
         while let Some(event) = channel.try_event()? {
-            server.on_event(event.token, event.kind)?;
+            server.on_event(event.token, event.kind);
         }
         server.on_completions()?;
         if args.count == Some(server.accepted) && server.peers.is_empty() {
@@ -86,7 +86,7 @@ fn run(args: &Args) -> Result<(), Error> {
 }
 
 impl Server {
-    fn on_event(&mut self, id: Token, kind: EventKind) -> Result<(), Error> {
+    fn on_event(&mut self, id: Token, kind: EventKind) {
         match kind {
             // One failed connection must not stop the server.
             EventKind::ConnectRequest(request) => match self.accept(request) {
@@ -94,17 +94,29 @@ impl Server {
                 Err(error) => eprintln!("error: {error}"),
             },
             EventKind::Established(_) => {}
-            EventKind::Disconnected(_) | EventKind::Rejected(_) | EventKind::Unreachable(_) => {
-                // What is posted comes back to the pool; what others complete meanwhile waits for the next poll.
-                let number = self.numbers.remove(&id);
-                if let Some(peer) = number.and_then(|number| self.peers.remove(&number)) {
-                    peer.qp.close(&mut self.cq, link::PATIENCE)?;
-                    println!("one is gone, {} left", self.peers.len());
+            EventKind::Disconnected(_)
+            | EventKind::Rejected(_)
+            | EventKind::Unreachable(_)
+            | EventKind::ConnectError(_)
+            | EventKind::DeviceRemoval => {
+                if let Some(&number) = self.numbers.get(&id) {
+                    self.end(number);
                 }
             }
             other => println!("{other:?}"),
         }
-        Ok(())
+    }
+
+    /// Ends a connection. Nothing waits: the next polls give what is posted back to the pool.
+    fn end(&mut self, number: u64) {
+        self.numbers.retain(|_, other| *other != number);
+        let Some(peer) = self.peers.remove(&number) else {
+            return;
+        };
+        if let Err(error) = peer.qp.destroy() {
+            eprintln!("error: {error}");
+        }
+        println!("one is gone, {} left", self.peers.len());
     }
 
     fn accept(&mut self, request: ConnRequest) -> Result<u64, Error> {
@@ -124,27 +136,34 @@ impl Server {
     }
 
     fn on_completions(&mut self) -> Result<(), Error> {
-        while let Some(completion) = self.cq.poll()? {
-            if !completion.status().is_success() {
-                // The connection is ending; its event says so.
-                continue;
-            }
-            match completion {
-                Completion::Received(received) => {
-                    let number = received.user();
-                    if let Some(peer) = self.peers.get_mut(&number) {
-                        peer.qp.send.send(received.into_buf(), number)?;
-                    }
+        loop {
+            let (number, posted) = {
+                let Some(completion) = self.cq.poll()? else {
+                    return Ok(());
+                };
+                if !completion.status().is_success() {
+                    // The connection is ending; its event says so.
+                    continue;
                 }
-                Completion::Sent(sent) => {
-                    let number = sent.user();
-                    if let Some(peer) = self.peers.get_mut(&number) {
-                        peer.qp.recv.post(sent.into_buf(), number)?;
+                match completion {
+                    Completion::Received(received) => {
+                        let (number, buf) = (received.user(), received.into_buf());
+                        let peer = self.peers.get_mut(&number);
+                        (number, peer.map(|peer| peer.qp.send.send(buf, number)))
                     }
+                    Completion::Sent(sent) => {
+                        let (number, buf) = (sent.user(), sent.into_buf());
+                        let peer = self.peers.get_mut(&number);
+                        (number, peer.map(|peer| peer.qp.recv.post(buf, number)))
+                    }
+                    _ => continue,
                 }
-                _ => {}
+            };
+            // A peer that cannot be answered has failed, and nobody else has.
+            if let Some(Err(refused)) = posted {
+                eprintln!("error: {}", Error::from(refused));
+                self.end(number);
             }
         }
-        Ok(())
     }
 }
