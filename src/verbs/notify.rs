@@ -65,13 +65,14 @@ impl CompletionQueue {
     }
 
     /// As [`wait`](Self::wait), but sleeps on through completions that are not [solicited](Self::arm_solicited). At the
-    /// end of `patience` it looks for those, too.
+    /// end of `patience` it looks for those, too: not every device wakes a sleeper for requests that failed, so that there is
+    /// no waiting for ever.
     ///
     /// # Errors
     ///
     /// As for [`wait`](Self::wait).
-    pub fn wait_solicited(&mut self, patience: Option<Duration>) -> Result<bool> {
-        self.wait_for(Wanted::Solicited, patience)
+    pub fn wait_solicited(&mut self, patience: Duration) -> Result<bool> {
+        self.wait_for(Wanted::Solicited, Some(patience))
     }
 
     fn wait_for(&mut self, wanted: Wanted, patience: Option<Duration>) -> Result<bool> {
@@ -121,11 +122,14 @@ impl CompletionQueue {
     }
 
     /// As [`arm`](Self::arm), but asks to be told of the next solicited completion only: of a message, or a write with an
-    /// immediate value, that the peer sent with [`solicited`](crate::Work::solicited), or of any request that failed.
+    /// immediate value, that the peer sent with [`solicited`](crate::Work::solicited), or of a request that failed.
     ///
     /// Sends of one's own, and messages that are not solicited, wake nobody and wait to be polled. Looks once more for
     /// completions of both kinds, and is true when there is one. An [`arm`](Self::arm) that has not been answered yet stays:
     /// then the next completion of any kind is told.
+    ///
+    /// Soft RoCE does not tell of all requests that fail: look now and then, or watch for the event that ends the connection.
+    /// Over iWARP, whose soft device never tells of a message so, this is [`arm`](Self::arm).
     ///
     /// Calls `ibv_req_notify_cq` with `solicited_only`
     /// ([man 3](https://man7.org/linux/man-pages/man3/ibv_req_notify_cq.3.html)). Blocks: no.
@@ -153,6 +157,10 @@ impl CompletionQueue {
             unsafe { events.channel.drain() }?;
         }
         self.armed = true;
+        let wanted = match self.shared.context().is_iwarp() {
+            true => Wanted::Any,
+            false => wanted,
+        };
         // SAFETY: `ibv_req_notify_cq` wants a queue that was made with a channel, which was checked.
         let returned = unsafe { rdma_sys::ibv_req_notify_cq(self.shared.as_raw(), wanted as i32) };
         errno_of_verbs(returned).map_err(|errno| Error::os(OP, errno))?;
@@ -160,6 +168,9 @@ impl CompletionQueue {
     }
 
     /// The descriptor to wait for after [`arm`](Self::arm), never to be read; `None` when the queue was made without a channel.
+    ///
+    /// An async runtime that owns what it watches, as tokio's `AsyncFd`, takes a
+    /// [clone](BorrowedFd::try_clone_to_owned) of it: see the example `tokio_echo`.
     #[must_use]
     pub fn event_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.shared.events()?.watch.as_fd())
