@@ -391,3 +391,30 @@ fn a_second_completion_queue_needs_a_queue_that_was_made_for_several() {
     );
     drop((one, far_one));
 }
+
+#[test]
+#[ignore = "needs the stand-in libraries: cargo xtask test"]
+fn what_arrived_before_a_pair_is_closed_is_not_lost() {
+    let standin = Standin::start();
+    let fabric = Fabric::new();
+    let (mut cq, far_cq) = (fabric.cq(16), fabric.cq(16));
+    let pool = fabric.pd.pool(4, SIZE).unwrap();
+    let mut srq = fabric.pd.create_srq(2, 1).unwrap();
+    let (one, mut far_one) = pair(&fabric, &cq, &srq, &far_cq);
+    let number = one.qp_num();
+    post(&mut srq, &pool, 1);
+    send(&mut far_one, &pool, b"last words");
+    // As some providers: what was not polled of a queue pair goes with it.
+    standin.removes_completions(at(one.as_raw()), true);
+    one.close(&mut cq, Duration::from_secs(5)).unwrap();
+    match cq.poll().unwrap() {
+        Some(Completion::Received(received)) => {
+            assert_eq!((received.user(), received.qp_num()), (1, number));
+            assert_eq!(received.into_buf()[..], *b"last words");
+        }
+        other => panic!("not received: {other:?}"),
+    }
+    assert!(srq.is_idle());
+    drop((far_one, srq, cq, far_cq, pool, fabric));
+    standin.nothing_left();
+}

@@ -397,6 +397,9 @@ impl QueuePair {
     /// Destroys the queue pair at once and says whether that worked. What was posted and has not completed comes back to its
     /// pools, as after a drop. See [`close`](Self::close) for an end in order.
     ///
+    /// Of a [shared receive queue](super::SharedReceiveQueue), the receives whose completions were not polled may be lost until
+    /// the end of that queue: some providers throw them away with the queue pair, mlx4 and mlx5 among them. `close` polls before.
+    ///
     /// Calls `ibv_destroy_qp` ([man 3](https://man7.org/linux/man-pages/man3/ibv_destroy_qp.3.html)). Blocks: for as long as
     /// the device takes.
     ///
@@ -442,6 +445,9 @@ impl QpInner {
     /// Polls until nothing is posted, or patience ends. The queue pair is in its error state. `mark` posts a signalled send
     /// behind the unsignalled ones; it is called until it gives true, since there may be no room at first. Where all sends have
     /// completed there is none to mark, and soft-iWARP would never flush the mark.
+    ///
+    /// What is there of a shared receive queue is kept for the next poll: some providers throw the completions of a queue pair
+    /// away when it is destroyed, and the queue would never learn of its receives.
     pub(super) fn drain(
         &self,
         cq: &mut CompletionQueue,
@@ -455,7 +461,8 @@ impl QpInner {
             Receives::Own(attached) => Some(attached.ring().clone()),
             Receives::Shared(..) => None,
         };
-        while !(send.is_empty() && recv.as_ref().is_none_or(|recv| recv.is_empty())) {
+        let mut is_swept = recv.is_some();
+        while !(is_swept && send.is_empty() && recv.as_ref().is_none_or(|recv| recv.is_empty())) {
             let of_this_pair = |ring: &Ring, slot: &Slot| {
                 let own = ptr::eq(ring, &*send)
                     || recv.as_ref().is_some_and(|recv| ptr::eq(ring, &**recv));
@@ -467,6 +474,7 @@ impl QpInner {
             };
             // SAFETY: a slot is cleared, or left alone.
             let any = unsafe { cq.sweep(of_this_pair) }?;
+            is_swept = true;
             is_marked = is_marked || send.is_empty() || mark();
             if !any {
                 if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
