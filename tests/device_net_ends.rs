@@ -109,17 +109,34 @@ fn next_received(parts: &mut Parts) -> Buf {
 fn messages_that_wait_to_be_received_leave_sends_their_buffers() {
     device();
     let (mut client, mut server) = connected(&Options::new().queue_depth(2));
-    let mut pushed = 0_u8;
-    for round in 0..20_u8 {
-        if pushed < 4 {
-            server.send(&[pushed]).expect("push");
-            pushed += 1;
+    // As many as the client has buffers. The last two may still be on their way when the server goes on.
+    let pusher = thread::spawn(move || {
+        for number in 0..6 {
+            server.send(&[number]).expect("push");
         }
-        // The server receives while the client does not: what it has pushed piles up at the client.
+        let received = (0..12).map(|_| server.recv().expect("recv").expect("a message")[0]);
+        let received: Vec<_> = received.collect();
+        (received, server)
+    });
+    // The client sends and does not receive: what the server has pushed piles up.
+    for round in 0..10 {
         client.send(&[round]).expect("send without receiving");
-        assert_eq!(*server.recv().expect("recv").expect("a message"), [round]);
+        client.flush().expect("flush");
+        thread::sleep(Duration::from_millis(50));
     }
-    for number in 0..pushed {
+    // None is on its way: the program may have all that are for sends.
+    let bufs = [10, 11].map(|number| {
+        let mut buf = client.buffer().expect("a buffer to send");
+        buf.fill_from(&[number]);
+        buf
+    });
+    for buf in bufs {
+        client.send_buf(buf).expect("send");
+    }
+    for number in 0..6 {
         assert_eq!(*client.recv().expect("recv").expect("a message"), [number]);
     }
+    let (received, server) = in_time("the server", move || pusher.join().unwrap());
+    assert_eq!(received, Vec::from_iter(0..12));
+    drop(server);
 }

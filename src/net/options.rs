@@ -5,8 +5,8 @@ use crate::cm::ConnParam;
 /// How large a connection is, what it says when it is made, and how long that may take.
 ///
 /// A connection locks three times `queue_depth` times `message_size` bytes of memory (one set posted, one that waits to be
-/// received or is with the program, one for sends) and has five file descriptors open: a server of many connections needs `LimitMEMLOCK=` and
-/// `LimitNOFILE=`, a shell `ulimit -l` and `ulimit -n`.
+/// received or is with the program, one for sends) and has five file descriptors open: a server of many connections needs
+/// `LimitMEMLOCK=` and `LimitNOFILE=`, a shell `ulimit -l` and `ulimit -n`.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Options {

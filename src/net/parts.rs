@@ -1,4 +1,5 @@
 use crate::cm::{CmId, EventChannel};
+use crate::error::Error;
 use crate::verbs::{Buf, CompletionQueue, Pool, QueuePair};
 
 /// What a [`Connection`](crate::Connection) is made of, for a program that goes on with it by itself:
@@ -15,6 +16,8 @@ pub struct Parts {
     pub cq: CompletionQueue,
     /// Messages that had been polled, and that nobody had received, the oldest first.
     pub received: Vec<Buf>,
+    /// Why the connection has ended, if it is known already: its event was read then, and comes no more.
+    pub ended: Option<Error>,
     /// The buffers that are free.
     pub pool: Pool,
     /// The id: `disconnect` ends the connection, whose end is an event.

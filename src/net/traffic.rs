@@ -2,6 +2,7 @@ use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use super::closer::Closer;
 use super::parts::Parts;
@@ -82,6 +83,7 @@ impl Traffic {
 
     pub(super) fn into_parts(self) -> Parts {
         Parts {
+            ended: self.ended.map(|ended| self.error_of(ended, RECV)),
             qp: self.qp,
             cq: self.cq,
             received: self.inbox.into(),
@@ -162,13 +164,14 @@ impl Traffic {
             }
             self.replenish()?;
             match self.turn(deadline)? {
-                Turn::Moved => {}
+                // A peer that never stops sending keeps the queue from being empty, where time is looked at.
+                Turn::Moved if !discard || deadline.is_none_or(|end| Instant::now() < end) => {}
                 Turn::Ended(ended) => {
                     // It is not known what became of those that are left.
                     self.lost = true;
                     return Err(self.error_of(ended, SEND));
                 }
-                Turn::TimedOut => {
+                Turn::Moved | Turn::TimedOut => {
                     return Err(
                         self.timed_out(SEND, "the peer took no message in the time that was given")
                     );
@@ -185,7 +188,8 @@ impl Traffic {
                 return Ok(Some(buf));
             }
             self.replenish()?;
-            if self.posted == 0 && self.sending == 0 && self.ended.is_none() {
+            // A send that completes does not help: its buffer stays with those for sends.
+            if self.posted == 0 && self.ended.is_none() {
                 return Err(Error::plain(
                     RECV,
                     ErrorKind::BuffersHeld,
