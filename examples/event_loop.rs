@@ -7,16 +7,14 @@ mod common;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 use clap::Parser;
 use common::link;
 use rdmacm::{
-    CmId, Completion, CompletionQueue, ConnRequest, Error, EventKind, Pool, ProtectionDomain,
-    QueuePair, QueuePairInit, Token,
+    CmId, Completion, CompletionQueue, ConnRequest, Error, Event, EventKind, Pool, QueuePair,
+    QueuePairInit, Token,
 };
-use rustix::event::{PollFd, PollFlags, poll};
 
 /// Requests in each queue of a connection.
 const DEPTH: u32 = 4;
@@ -37,7 +35,7 @@ struct Args {
 /// A connection, from its request to its end. The order is the order of dropping.
 struct Peer {
     qp: QueuePair,
-    _id: CmId,
+    id: CmId,
 }
 
 /// The server. Peers are known by the number that their work requests carry.
@@ -47,7 +45,6 @@ struct Server {
     accepted: u64,
     cq: CompletionQueue,
     pool: Pool,
-    pd: ProtectionDomain,
 }
 
 fn main() -> ExitCode {
@@ -58,65 +55,51 @@ fn run(args: &Args) -> Result<(), Error> {
     let (listener, channel) = link::listen(args.addr)?;
     // A listener on one address has its device already; one on every address would make these for each request's device.
     let context = listener.context()?;
-    let pd = context.alloc_pd()?;
     let mut server = Server {
         peers: HashMap::new(),
         numbers: HashMap::new(),
         accepted: 0,
         cq: context.create_cq_with_channel(CONNECTIONS * DEPTH * 2)?,
-        pool: pd.pool((CONNECTIONS * DEPTH) as usize, common::MESSAGE.len())?,
-        pd,
+        pool: context
+            .alloc_pd()?
+            .pool((CONNECTIONS * DEPTH) as usize, common::MESSAGE.len())?,
     };
     loop {
         while let Some(event) = channel.try_event()? {
-            server.on_event(event.token, event.kind);
+            server.on_event(event);
         }
         server.on_completions()?;
         if args.count == Some(server.accepted) && server.peers.is_empty() {
             return Ok(());
         }
-        // What came before this is seen at once, what comes after makes a descriptor readable, and a signal ends the wait only.
+        // What came before this is seen at once, and what comes after ends the wait.
         if !server.cq.arm()? {
-            let completions = server.cq.event_fd().expect("made with a channel");
-            let mut fds = [channel.as_fd(), completions]
-                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-            let _ = poll(&mut fds, None);
+            link::something(&server.cq, &channel);
         }
     }
 }
 
 impl Server {
-    fn on_event(&mut self, id: Token, kind: EventKind) {
-        match kind {
+    fn on_event(&mut self, event: Event) {
+        let failed = event.failure().is_some();
+        match event.kind {
             // One failed connection must not stop the server.
             EventKind::ConnectRequest(request) => match self.accept(request) {
                 Ok(peer) => println!("accepted {peer}"),
                 Err(error) => eprintln!("error: {error}"),
             },
-            EventKind::Established(_) => {}
-            EventKind::Disconnected(_)
-            | EventKind::Rejected(_)
-            | EventKind::Unreachable(_)
-            | EventKind::ConnectError(_)
-            | EventKind::DeviceRemoval => {
-                if let Some(&number) = self.numbers.get(&id) {
-                    self.end(number);
+            _ if failed => {
+                let number = self.numbers.remove(&event.token);
+                if let Some(peer) = number.and_then(|number| self.peers.remove(&number)) {
+                    // Nothing waits: the next polls give what is posted back to the pool.
+                    if let Err(error) = peer.qp.destroy() {
+                        eprintln!("error: {error}");
+                    }
+                    println!("one is gone, {} left", self.peers.len());
                 }
             }
-            other => println!("{other:?}"),
+            _ => {}
         }
-    }
-
-    /// Ends a connection. Nothing waits: the next polls give what is posted back to the pool.
-    fn end(&mut self, number: u64) {
-        self.numbers.retain(|_, other| *other != number);
-        let Some(peer) = self.peers.remove(&number) else {
-            return;
-        };
-        if let Err(error) = peer.qp.destroy() {
-            eprintln!("error: {error}");
-        }
-        println!("one is gone, {} left", self.peers.len());
     }
 
     fn accept(&mut self, request: ConnRequest) -> Result<u64, Error> {
@@ -124,46 +107,40 @@ impl Server {
         let init = QueuePairInit::new(&self.cq.handle())
             .max_send_wr(DEPTH)
             .max_recv_wr(DEPTH);
-        let mut qp = request.create_qp(&self.pd, &init)?;
+        let mut qp = request.create_qp(self.pool.protection_domain(), &init)?;
         for buf in (0..DEPTH).map_while(|_| self.pool.take()) {
             qp.recv.post(buf, number)?;
         }
         let id = request.accept()?;
         self.accepted += 1;
         self.numbers.insert(id.token(), number);
-        self.peers.insert(number, Peer { qp, _id: id });
+        self.peers.insert(number, Peer { qp, id });
         Ok(number)
     }
 
     fn on_completions(&mut self) -> Result<(), Error> {
-        loop {
-            let (number, posted) = {
-                let Some(completion) = self.cq.poll()? else {
-                    return Ok(());
-                };
-                if !completion.status().is_success() {
-                    // The connection is ending; its event says so.
-                    continue;
+        while let Some(completion) = self.cq.poll()? {
+            let (number, checked, buf, has_come) = match completion {
+                Completion::Received(received) => {
+                    let (number, checked) = (received.user(), received.check());
+                    (number, checked, received.into_buf(), true)
                 }
-                match completion {
-                    Completion::Received(received) => {
-                        let (number, buf) = (received.user(), received.into_buf());
-                        let peer = self.peers.get_mut(&number);
-                        (number, peer.map(|peer| peer.qp.send.send(buf, number)))
-                    }
-                    Completion::Sent(sent) => {
-                        let (number, buf) = (sent.user(), sent.into_buf());
-                        let peer = self.peers.get_mut(&number);
-                        (number, peer.map(|peer| peer.qp.recv.post(buf, number)))
-                    }
-                    _ => continue,
-                }
+                Completion::Sent(sent) => (sent.user(), sent.check(), sent.into_buf(), false),
+                _ => continue,
             };
-            // A peer that cannot be answered has failed, and nobody else has.
-            if let Some(Err(refused)) = posted {
-                eprintln!("error: {}", Error::from(refused));
-                self.end(number);
+            let Some(peer) = self.peers.get_mut(&number) else {
+                continue;
+            };
+            let posted = checked.and_then(|()| match has_come {
+                true => Ok(peer.qp.send.send(buf, number)?),
+                false => Ok(peer.qp.recv.post(buf, number)?),
+            });
+            // A peer has failed, and nobody else has. Its end is an event, even where the machine there is dead.
+            if let Err(error) = posted {
+                eprintln!("error: {error}");
+                let _ = peer.id.disconnect();
             }
         }
+        Ok(())
     }
 }

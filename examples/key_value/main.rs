@@ -8,11 +8,12 @@
 mod common;
 mod server;
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use clap::Parser;
-use rdmacm::{Connector, Error, Options};
+use rdmacm::{Buf, Connector, Error, Options};
 
 /// The bytes of a request, and of an answer.
 const SIZE: usize = 1024;
@@ -57,4 +58,15 @@ fn ask(addr: SocketAddr, requests: &[String]) -> Result<(), Error> {
         println!("{}", String::from_utf8_lossy(&answer));
     }
     connection.close()
+}
+
+/// Puts the answer where the request was.
+fn answer(store: &mut HashMap<Vec<u8>, Vec<u8>>, buf: &mut Buf) {
+    let mut parts = buf.splitn(2, |&byte| byte == b'=').map(<[u8]>::to_vec);
+    let (key, value) = (parts.next().unwrap_or_default(), parts.next());
+    let before = match value {
+        Some(value) => store.insert(key, value),
+        None => store.get(&key).cloned(),
+    };
+    buf.fill_from(&before.unwrap_or_default());
 }

@@ -2,40 +2,45 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use rdmacm::{
-    Buf, CmId, Completion, CompletionQueue, ConnRequest, Error, Event, EventKind, Pool, QueuePair,
-    QueuePairInit, SharedReceiveQueue, Token,
+    CmId, Completion, CompletionQueue, ConnRequest, Error, ErrorKind, Event, EventKind, Pool,
+    QueuePair, QueuePairInit, SharedReceiveQueue, Token,
 };
 
-use crate::SIZE;
 use crate::common::link;
+use crate::{SIZE, answer};
 
-/// Requests and answers that may be under way, of all clients together.
+/// Requests that may wait for an answer, of all clients together.
 const REQUESTS: u32 = 128;
 /// Answers that may be on their way to one client.
 const ANSWERS: u32 = 16;
 const CLIENTS: u32 = 64;
+/// For a queue pair to end.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Serves so many clients, or without a count until the program is interrupted.
 pub(crate) fn serve(addr: SocketAddr, count: Option<u64>) -> Result<(), Error> {
     let (listener, channel) = link::listen(addr)?;
     let pd = listener.context()?.alloc_pd()?;
-    let cq = pd
-        .context()
-        .create_cq_with_channel(REQUESTS + CLIENTS * ANSWERS)?;
+    let all = REQUESTS + CLIENTS * ANSWERS;
+    let cq = pd.context().create_cq_with_channel(all)?;
     let mut server = Server {
         clients: HashMap::new(),
-        qp_nums: HashMap::new(),
+        numbers: HashMap::new(),
         store: HashMap::new(),
         served: 0,
         srq: pd.create_srq(REQUESTS, 1)?,
-        pool: pd.pool(REQUESTS as usize, SIZE)?,
+        // Clients that take no answers leave the others enough for theirs.
+        pool: pd.pool(all as usize, SIZE)?,
         cq,
     };
     loop {
         while let Some(event) = channel.try_event()? {
             server.on_event(event);
+            // Before a further client has the number of one that has gone.
+            server.on_completions()?;
         }
         server.on_completions()?;
         if count == Some(server.served) {
@@ -55,8 +60,8 @@ struct Client {
 
 /// Clients by the number of their queue pair, which every completion tells.
 struct Server {
-    clients: HashMap<u32, Client>,
-    qp_nums: HashMap<Token, u32>,
+    clients: HashMap<u64, Client>,
+    numbers: HashMap<Token, u64>,
     store: HashMap<Vec<u8>, Vec<u8>>,
     served: u64,
     srq: SharedReceiveQueue,
@@ -75,9 +80,12 @@ impl Server {
                 }
             }
             _ if failed => {
-                if let Some(qp_num) = self.qp_nums.remove(&event.token) {
-                    // Answers that are still under way come back to the pool with the queue pair.
-                    self.clients.remove(&qp_num);
+                let number = self.numbers.remove(&event.token);
+                if let Some(client) = number.and_then(|number| self.clients.remove(&number)) {
+                    // Answers come back to the pool, and requests that were not seen wait for the next poll.
+                    if let Err(error) = client.qp.close(&mut self.cq, PATIENCE) {
+                        eprintln!("error: {error}");
+                    }
                     self.served += 1;
                 }
             }
@@ -94,42 +102,46 @@ impl Server {
             .max_send_wr(ANSWERS);
         let qp = request.create_qp(self.pool.protection_domain(), &init)?;
         let id = request.accept()?;
-        self.qp_nums.insert(id.token(), qp.qp_num());
-        self.clients.insert(qp.qp_num(), Client { qp, id });
+        let number = qp.qp_num().into();
+        self.numbers.insert(id.token(), number);
+        self.clients.insert(number, Client { qp, id });
         Ok(())
     }
 
     fn on_completions(&mut self) -> Result<(), Error> {
         while let Some(completion) = self.cq.poll()? {
-            // The buffer of an answer, and of whatever failed, goes back to the pool.
-            let Completion::Received(received) = completion else {
+            let (number, checked, request) = match completion {
+                Completion::Received(received) => {
+                    let (number, checked) = (received.qp_num().into(), received.check());
+                    (number, checked, Some(received.into_buf()))
+                }
+                // The buffer of an answer goes back to the pool.
+                Completion::Sent(sent) => (sent.user(), sent.check(), None),
+                _ => continue,
+            };
+            let Some(client) = self.clients.get_mut(&number) else {
                 continue;
             };
-            let qp_num = received.qp_num();
-            let (Ok(()), Some(client)) = (received.check(), self.clients.get_mut(&qp_num)) else {
-                continue;
-            };
-            let mut buf = received.into_buf();
-            answer(&mut self.store, &mut buf);
-            if client.qp.send.send(buf, 0).is_err() {
-                // It asks faster than it takes answers.
+            let sent = checked.and_then(|()| match request {
+                Some(mut buf) => {
+                    answer(&mut self.store, &mut buf);
+                    Ok(client.qp.send.send(buf, number)?)
+                }
+                None => Ok(()),
+            });
+            if let Err(error) = sent {
+                // It takes no answers, or is gone without a word. Its end is an event.
+                eprintln!("error: {error}");
                 let _ = client.id.disconnect();
             }
         }
         while let Some(buf) = self.pool.take() {
-            self.srq.post(buf, 0)?;
+            match self.srq.post(buf, 0) {
+                Ok(()) => {}
+                Err(full) if full.error().kind() == ErrorKind::QueueFull => break,
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(())
     }
-}
-
-/// Puts the answer where the request was.
-fn answer(store: &mut HashMap<Vec<u8>, Vec<u8>>, buf: &mut Buf) {
-    let mut parts = buf.splitn(2, |&byte| byte == b'=').map(<[u8]>::to_vec);
-    let (key, value) = (parts.next().unwrap_or_default(), parts.next());
-    let before = match value {
-        Some(value) => store.insert(key, value),
-        None => store.get(&key).cloned(),
-    };
-    buf.fill_from(&before.unwrap_or_default());
 }
