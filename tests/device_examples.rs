@@ -133,7 +133,13 @@ fn listen_shows_the_private_data_and_rejects() {
 #[ignore = "needs an RDMA device: cargo xtask test"]
 fn one_thread_serves_five_at_a_time() {
     device();
-    let mut server = Server::start(example("event_loop").args([ADDR, "--count", "5"]));
+    for server in ["event_loop", "tokio_echo"] {
+        serves_five(example(server).args([ADDR, "--count", "5"]));
+    }
+}
+
+fn serves_five(server: &mut Command) {
+    let mut server = Server::start(server);
     assert!(server.line().starts_with("listening on "));
     let clients: Vec<_> = (0..5)
         .map(|_| std::thread::spawn(|| run(example("connect").arg(ADDR))))

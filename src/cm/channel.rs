@@ -1,7 +1,7 @@
 #![expect(unsafe_code, reason = "owns a pointer to an rdma_event_channel")]
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -390,6 +390,12 @@ impl AsFd for EventChannel {
     /// A descriptor that is readable when an event can be taken: for `poll`, `epoll` and async runtimes, never to be read.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.watch.as_fd()
+    }
+}
+
+impl AsRawFd for EventChannel {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 

@@ -13,7 +13,7 @@
 //! `read`, and a read that waits would hold the lock. Nobody depends on its being blocking: librdmacm and the providers never
 //! read it, and who reads it beside this crate by the raw device steals events.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
 use rdma_sys::ibv_async_event;
@@ -201,5 +201,11 @@ impl AsFd for AsyncEvents {
     /// A descriptor that is readable when an event can be taken: for `poll`, `epoll` and async runtimes, never to be read.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.watch.as_fd()
+    }
+}
+
+impl AsRawFd for AsyncEvents {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
