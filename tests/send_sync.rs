@@ -28,6 +28,7 @@ send_and_sync!(
     Batch<'static>,
     Buf,
     Capacities,
+    Closer,
     CmId,
     Completion<'static>,
     CompletionQueue,
@@ -37,8 +38,6 @@ send_and_sync!(
     Connection,
     Connector,
     Context,
-    Closer,
-    Parts,
     CqHandle,
     Datagram<'static>,
     DatagramBuf,
@@ -89,6 +88,7 @@ send_and_sync!(
     Op,
     Options,
     Partly,
+    Parts,
     Peer,
     Pieces<'static>,
     Pool,
@@ -182,5 +182,6 @@ fn the_table_names_every_public_type() {
 
 #[test]
 fn the_table_is_sorted_and_names_each_type_once() {
-    assert!(SEND_AND_SYNC.is_sorted_by(|one, next| one < next));
+    let unsorted = SEND_AND_SYNC.windows(2).find(|pair| pair[0] >= pair[1]);
+    assert_eq!(unsorted, None);
 }
