@@ -50,7 +50,8 @@ pub enum EventKind {
     /// A peer wants to connect.
     #[doc(alias = "RDMA_CM_EVENT_CONNECT_REQUEST")]
     ConnectRequest(ConnRequest),
-    /// The peer has accepted, and the [external](super::CmId::create_external_qp) queue pair must be made ready: [`establish`](super::CmId::establish).
+    /// The peer has accepted, and the [external](super::CmId::create_external_qp) queue pair must be made ready:
+    /// [`establish`](super::CmId::establish).
     #[doc(alias = "RDMA_CM_EVENT_CONNECT_RESPONSE")]
     ConnectResponse(Answer),
     /// The connection could not be made.
