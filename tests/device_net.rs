@@ -10,26 +10,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::cm::{End, Listening, Parts, event, pair, routed};
+use common::net::connected;
 use common::{any_port, device, eventually, in_time};
 use rdmacm::{
-    CmId, ConnParam, Connection, Connector, ErrorKind, EventChannel, EventKind, Listener, Options,
+    CmId, ConnParam, Connector, ErrorKind, EventChannel, EventKind, Listener, Options,
     QueuePairInit, Status,
 };
-
-/// The two ends of a connection, the client's first.
-fn connected(options: &Options) -> (Connection, Connection) {
-    let listener = Listener::bind(any_port()).expect("bind");
-    connected_to(&listener, options)
-}
-
-fn connected_to(listener: &Listener, options: &Options) -> (Connection, Connection) {
-    let (addr, options) = (listener.local_addr(), options.clone());
-    let ours = options.clone();
-    let client = thread::spawn(move || Connector::with(ours).connect(addr).expect("connect"));
-    let request = listener.request().expect("a request");
-    let server = request.accept_with(&options).expect("accept");
-    (client.join().expect("no panic"), server)
-}
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]

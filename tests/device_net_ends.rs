@@ -5,19 +5,9 @@ mod common;
 use std::thread;
 use std::time::Duration;
 
-use common::{PATIENCE, any_port, device, in_time};
-use rdmacm::{Buf, Completion, Connection, Connector, ErrorKind, Listener, Options, Parts};
-
-/// The two ends of a connection, the client's first.
-fn connected(options: &Options) -> (Connection, Connection) {
-    let listener = Listener::bind(any_port()).expect("bind");
-    let (addr, options) = (listener.local_addr(), options.clone());
-    let ours = options.clone();
-    let client = thread::spawn(move || Connector::with(ours).connect(addr).expect("connect"));
-    let request = listener.request().expect("a request");
-    let server = request.accept_with(&options).expect("accept");
-    (client.join().expect("no panic"), server)
-}
+use common::net::connected;
+use common::{PATIENCE, device, in_time};
+use rdmacm::{Buf, Completion, ErrorKind, Options, Parts};
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask test"]

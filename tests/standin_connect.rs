@@ -199,10 +199,7 @@ fn minus_one_is_the_librarys_errno() {
     let standin = Standin::start();
     let server = Server::start();
     let mut client = Client::asking(server.addr(), ConnParam::new());
-    let request = server.request();
-    let context = request.context().unwrap();
-    let made = small_qp(&context, |pd, init| request.create_qp(pd, init)).unwrap();
-    let accepted = request.accept().unwrap();
+    let (made, accepted) = server.accept();
     // The queue pair is in ERR, so the library cannot make it ready when it reads the answer.
     client.qp.as_mut().unwrap().to_error().unwrap();
     let EventKind::ConnectError(status) = client.event().kind else {
@@ -210,7 +207,7 @@ fn minus_one_is_the_librarys_errno() {
     };
     assert_eq!(status.as_raw(), -1);
     assert_eq!(status.errno(), Some(libc::EINVAL));
-    drop((made, accepted, context, client, server));
+    drop((made, accepted, client, server));
     standin.nothing_left();
 }
 

@@ -118,10 +118,7 @@ fn a_client_that_goes_before_it_reads_the_answer() {
     let standin = Standin::start();
     let server = Server::start();
     let client = Client::asking(server.addr(), ConnParam::new());
-    let request = server.request();
-    let context = request.context().unwrap();
-    let made = small_qp(&context, |pd, init| request.create_qp(pd, init)).unwrap();
-    let accepted = request.accept().unwrap();
+    let (made, accepted) = server.accept();
     drop(client);
     let event = next_event(&server.channel);
     assert_eq!(event.token, accepted.token());
@@ -129,7 +126,7 @@ fn a_client_that_goes_before_it_reads_the_answer() {
         panic!("not rejected");
     };
     assert_eq!(rejection.reason().as_raw(), 28);
-    drop((made, accepted, context, server));
+    drop((made, accepted, server));
     standin.nothing_left();
 }
 
@@ -272,15 +269,12 @@ fn connected(standin: &Standin) -> (Client, CmId, impl Sized, Server) {
 
 fn connected_to(standin: &Standin, server: Server) -> (Client, CmId, impl Sized, Server) {
     let client = Client::asking(server.addr(), ConnParam::new());
-    let request = server.request();
-    let context = request.context().unwrap();
-    let made = small_qp(&context, |pd, init| request.create_qp(pd, init)).unwrap();
-    let accepted = request.accept().unwrap();
+    let (made, accepted) = server.accept();
     assert!(matches!(client.event().kind, EventKind::Established(_)));
     let event = next_event(&server.channel);
     assert!(matches!(event.kind, EventKind::Established(_)));
     standin.record();
-    (client, accepted, (made, context), server)
+    (client, accepted, made, server)
 }
 
 #[test]

@@ -42,10 +42,7 @@ fn a_queue_pair_is_dropped_while_the_answer_is_read() {
     let standin = Standin::start();
     let server = Server::start();
     let mut client = Client::asking(server.addr(), ConnParam::new());
-    let request = server.request();
-    let context = request.context().unwrap();
-    let made = small_qp(&context, |pd, init| request.create_qp(pd, init)).unwrap();
-    let accepted = request.accept().unwrap();
+    let (made, accepted) = server.accept();
     let qp = client.qp.take();
     standin.hold("rdma_get_cm_event", HELD);
     thread::scope(|scope| {
@@ -57,7 +54,7 @@ fn a_queue_pair_is_dropped_while_the_answer_is_read() {
             EventKind::Established(_)
         ));
     });
-    drop((made, accepted, context, client, server));
+    drop((made, accepted, client, server));
     standin.nothing_left();
 }
 
@@ -114,10 +111,7 @@ fn a_connecting_id_is_migrated_while_the_new_channel_is_read() {
     let standin = Standin::start();
     let server = Server::start();
     let client = Client::asking(server.addr(), ConnParam::new());
-    let request = server.request();
-    let context = request.context().unwrap();
-    let made = small_qp(&context, |pd, init| request.create_qp(pd, init)).unwrap();
-    let accepted = request.accept().unwrap();
+    let (made, accepted) = server.accept();
     // The answer is on the old channel and moves along.
     let new = EventChannel::new().unwrap();
     standin.hold("rdma_migrate_id", HELD);
@@ -134,7 +128,7 @@ fn a_connecting_id_is_migrated_while_the_new_channel_is_read() {
         mover.join().unwrap().unwrap();
     });
     assert!(client.channel.try_event().unwrap().is_none());
-    drop((made, accepted, context, client, new, server));
+    drop((made, accepted, client, new, server));
     standin.nothing_left();
 }
 

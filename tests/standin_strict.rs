@@ -14,7 +14,7 @@ use rdma_sys::{rdma_cm_id, rdma_conn_param, rdma_event_channel};
 use standin::raw::{
     Raw, ack, asking, channel, cq_on, destroy, event_of, id_on, make_qp, pd_on, resolved, verbs,
 };
-use standin::{Plan, Server, Standin, addr, in_child, must_die, small_qp};
+use standin::{Plan, Server, Standin, addr, in_child, must_die};
 
 /// What every test of this file is named.
 const NAME: &str = "wrong_calls_end_the_process_with_a_line";
@@ -409,10 +409,7 @@ fn a_migration_without_locks_fails_when_the_new_channel_is_read() {
     let standin = Standin::start();
     let server = Server::start();
     let (old, id) = asking(server.addr());
-    let request = server.request();
-    let context = request.context().unwrap();
-    let made = small_qp(&context, |pd, init| request.create_qp(pd, init)).unwrap();
-    let accepted = request.accept().unwrap();
+    let (made, accepted) = server.accept();
     let new = channel();
     standin.hold("rdma_migrate_id", Duration::from_millis(100));
     let (moved, to) = (Raw(id), Raw(new));
@@ -443,6 +440,6 @@ fn a_migration_without_locks_fails_when_the_new_channel_is_read() {
     assert_eq!(unsafe { rdma_sys::ibv_destroy_cq(cq) }, 0);
     // SAFETY: a domain that nothing is in any more.
     assert_eq!(unsafe { rdma_sys::ibv_dealloc_pd(pd) }, 0);
-    drop((made, accepted, context, server));
+    drop((made, accepted, server));
     standin.nothing_left();
 }

@@ -7,6 +7,7 @@ pub(crate) mod datagram;
 pub(crate) mod interop;
 pub(crate) mod iwarp;
 pub(crate) mod load;
+pub(crate) mod net;
 pub(crate) mod raw;
 pub(crate) mod removal;
 pub(crate) mod tools;

@@ -64,6 +64,14 @@ impl Server {
             other => panic!("not a request: {other:?}"),
         }
     }
+
+    /// Accepts the next event, which must be a request, with what it needs.
+    pub(crate) fn accept(&self) -> ((ProtectionDomain, CompletionQueue, QueuePair), CmId) {
+        let request = self.request();
+        let context = request.context().unwrap();
+        let made = small_qp(&context, |pd, init| request.create_qp(pd, init)).unwrap();
+        (made, request.accept().unwrap())
+    }
 }
 
 /// A connecting end. The queue pair goes first, the id before the channel.
